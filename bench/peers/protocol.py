@@ -1,0 +1,181 @@
+"""What a peer's process is told, and how it answers. Plain Python: every environment imports it.
+
+A training worker gets one `Job` as JSON on its command line and prints one `Evaluation` as JSON a
+line. A stepping worker prints `ready`, then reads a number of batched steps a line and answers each
+with the seconds that they took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+#: Our tasks by Gymnasium's names, which all peers use.
+GYMNASIUM = {
+    "gym/ant": "Ant-v5",
+    "gym/half-cheetah": "HalfCheetah-v5",
+    "gym/hopper": "Hopper-v5",
+    "gym/humanoid": "Humanoid-v5",
+    "gym/inverted-double-pendulum": "InvertedDoublePendulum-v5",
+    "gym/inverted-pendulum": "InvertedPendulum-v5",
+    "gym/reacher": "Reacher-v5",
+    "gym/swimmer": "Swimmer-v5",
+    "gym/walker2d": "Walker2d-v5",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """PPO's settings, in the terms that all libraries share."""
+
+    num_envs: int
+    """Simulations in a batch."""
+    num_steps: int
+    """Steps of each simulation between two updates."""
+    epochs: int = 10
+    """Passes over the data of an update."""
+    minibatches: int = 32
+    """Gradient steps a pass."""
+    learning_rate: float = 3e-4
+    """Adam's."""
+    anneal: bool = False
+    """Whether the learning rate falls linearly to zero over the budget."""
+    discount: float = 0.99
+    """Of future rewards."""
+    gae_lambda: float = 0.95
+    """Of generalised advantage estimation."""
+    clip: float = 0.2
+    """Of the probability ratio."""
+    clip_value: bool = False
+    """Whether the value loss is clipped too, by the same number."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    value: float = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: float = 0.5
+    """Longer gradients are shortened to it."""
+    log_std: float = 0.0
+    """Initial logarithm of the action's standard deviation."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers, of policy and value function alike."""
+    activation: str = "tanh"
+    """`tanh` or `relu`."""
+    orthogonal: bool = True
+    """Whether weights start orthogonal, the policy's last layer near zero."""
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions in a minibatch."""
+        return self.num_envs * self.num_steps // self.minibatches
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """One training run."""
+
+    task: str
+    """Our name of the task."""
+    seed: int
+    """Of everything random."""
+    budget: float
+    """Seconds of training, on the clock below."""
+    interval: float
+    """Least seconds between two evaluations."""
+    goal: float | None = None
+    """The evaluation's return at which the run may end."""
+    started: float
+    """`time.time()` when the process was started."""
+    threads: int = 1
+    """Torch's."""
+    library: str = ""
+    """`sb3` or `sbx`, for the worker that serves both."""
+    settings: Settings | None = None
+    """PPO's, for a peer; our own worker takes those of the task."""
+
+    @staticmethod
+    def of_command_line() -> Job:
+        """The job that a worker was started with."""
+        fields = json.loads(sys.argv[1])
+        if fields["settings"] is not None:
+            settings = fields["settings"]
+            fields["settings"] = Settings(**settings | {"hidden": tuple(settings["hidden"])})
+        return Job(**fields)
+
+
+#: Deterministic episodes in an evaluation; its return is their mean.
+EPISODES = 20
+
+
+class Trial:
+    """The clock of a run and the schedule of its evaluations: the same for every contender.
+
+    The clock runs from the start of the process and stands still during evaluations, which are
+    measurement, not training. An evaluation is due `Job.interval` seconds after the last one, or
+    after a twentieth of the time so far if that is longer.
+
+    Args:
+        job: the run.
+        evaluate: gives the mean return of `EPISODES` deterministic episodes.
+    """
+
+    def __init__(self, job: Job, evaluate: Callable[[], float]) -> None:
+        self._job, self._evaluate = job, evaluate
+        self._paused = 0.0
+        self._due = job.interval
+        self._finished = False
+
+    @property
+    def wall(self) -> float:
+        """Seconds since the process was started, without those spent in evaluations."""
+        return time.time() - self._job.started - self._paused
+
+    @property
+    def left(self) -> float:
+        """The fraction of the budget that is left, 1 to 0."""
+        return max(0.0, 1.0 - self.wall / self._job.budget)
+
+    def after_update(self, steps: int) -> bool:
+        """Evaluates if it is time to, and says whether to go on training.
+
+        Args:
+            steps: environment steps so far.
+        """
+        wall = self.wall
+        over = wall >= self._job.budget
+        if self._finished or not (over or wall >= self._due):
+            return not self._finished
+        with self._pause():
+            value = self._evaluate()
+        _print({"wall": wall, "total": wall + self._paused, "steps": steps, "eval_return": value})
+        self._due = wall + max(self._job.interval, 0.05 * wall)
+        reached = self._job.goal is not None and value >= self._job.goal
+        self._finished = over or reached
+        return not self._finished
+
+    @contextlib.contextmanager
+    def _pause(self) -> Iterator[None]:
+        begin = time.time()
+        try:
+            yield
+        finally:
+            self._paused += time.time() - begin
+
+
+def serve_steps(step: Callable[[], Any]) -> None:
+    """The life of a stepping worker: times `step` as often as each line of its input says."""
+    step()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        begin = time.perf_counter()
+        for _ in range(int(line)):
+            step()
+        print(time.perf_counter() - begin, flush=True)
+
+
+def _print(values: dict[str, float]) -> None:
+    print(json.dumps(values), flush=True)

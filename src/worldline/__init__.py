@@ -1,0 +1,63 @@
+"""Worldline: many worlds, one pure function.
+
+Batched MuJoCo reinforcement learning in which the physics of every world is data.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from worldline.env.check import check_env as check_env
+    from worldline.env.env import Env as Env
+    from worldline.env.env import EnvState as EnvState
+    from worldline.env.task import Outcome as Outcome
+    from worldline.env.task import Start as Start
+    from worldline.env.task import Task as Task
+    from worldline.env.worlds import Step as Step
+    from worldline.env.worlds import Worlds as Worlds
+    from worldline.env.worlds import WorldsState as WorldsState
+    from worldline.errors import WorldlineError as WorldlineError
+    from worldline.model import Model as Model
+    from worldline.policy import Policy as Policy
+    from worldline.policy import load_policy as load_policy
+    from worldline.tasks.registry import list_tasks as list_tasks
+    from worldline.tasks.registry import make as make
+    from worldline.tasks.registry import register as register
+
+#: Public name to the module that defines it; imported when first asked for.
+_PUBLIC = {
+    "Env": "worldline.env.env",
+    "EnvState": "worldline.env.env",
+    "Model": "worldline.model",
+    "Outcome": "worldline.env.task",
+    "Policy": "worldline.policy",
+    "Start": "worldline.env.task",
+    "Step": "worldline.env.worlds",
+    "Task": "worldline.env.task",
+    "WorldlineError": "worldline.errors",
+    "Worlds": "worldline.env.worlds",
+    "WorldsState": "worldline.env.worlds",
+    "check_env": "worldline.env.check",
+    "list_tasks": "worldline.tasks.registry",
+    "load_policy": "worldline.policy",
+    "make": "worldline.tasks.registry",
+    "register": "worldline.tasks.registry",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'worldline' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

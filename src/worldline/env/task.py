@@ -1,0 +1,133 @@
+"""Task: what a world is worth. Four pure functions and the MJCF; the same on every engine."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import numpy as np
+
+from worldline.model import Model, ModelSource
+from worldline.physics.base import PhysicsState
+from worldline.types import Array, Key, Metrics, Observation, PyTree
+
+
+class Start(eqx.Module):
+    """Where an episode begins."""
+
+    qpos: Array
+    """Configuration, `(nq,)`."""
+    qvel: Array
+    """Velocity, `(nv,)`."""
+    memory: PyTree = ()
+    """What the task carries through the episode: a target, a command, a key. Its structure, shapes
+    and dtypes never change."""
+    inputs: dict[str, Array] = eqx.field(default_factory=dict)
+    """Initial values of other physics inputs, such as `act` or `mocap_pos`."""
+
+
+class Outcome(eqx.Module):
+    """What a control step was worth."""
+
+    reward: Array
+    """`()`"""
+    terminated: Array
+    """`()` bool: the episode reached an end of the task's own (a fall, a goal), after which there is
+    no more return. A time limit is not such an end; `Worlds` reports it as `truncated`."""
+    memory: PyTree = ()
+    """The memory to carry on."""
+    metrics: Metrics = eqx.field(default_factory=dict)
+    """Named numbers for a report, `()` each."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Task(abc.ABC):
+    """A task: its configuration is its fields, its meaning four pure functions of one world.
+
+    No function calls an engine, and none holds state: what must be remembered goes into `memory`.
+    The functions are written for one world with `jax.numpy`; `Worlds` maps them over many.
+
+    A subclass is a frozen dataclass (`@dataclass(frozen=True, kw_only=True, eq=False)`) that
+    defines `mjcf`, `control_timestep` (a field or a property), `start`, `observe` and `outcome`.
+    """
+
+    episode_length: int = 1000
+    """Control steps after which an episode is truncated; 0 for no limit."""
+
+    refresh: ClassVar[bool] = True
+    """Whether `fields` describe the state after the step; False: the last physics step before it,
+    one model time step earlier, as MuJoCo's `mj_step` leaves them."""
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """For each algorithm (`"ppo"`), the configuration values that train this task well."""
+
+    @property
+    @abc.abstractmethod
+    def control_timestep(self) -> float:
+        """Seconds between two actions: a multiple of the model's time step."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """MjData fields that `observe` and `outcome` read from `physics.fields`."""
+        return ()
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """`qpos` or MjData fields whose change over the control step `outcome` reads from
+        `physics.changes`; exact however far the robot has gone."""
+        return ()
+
+    @abc.abstractmethod
+    def mjcf(self) -> ModelSource:
+        """The model: a path, MJCF text, an MjSpec or a compiled MjModel."""
+
+    @functools.cached_property
+    def model(self) -> Model:
+        """The compiled model."""
+        return Model(self.mjcf())
+
+    @abc.abstractmethod
+    def start(self, key: Key) -> Start:
+        """Draws the start of an episode."""
+
+    def control(
+        self, action: Array, physics: PhysicsState, memory: PyTree
+    ) -> Array | dict[str, Array]:
+        """What an action makes the actuators do: `ctrl` of shape `(nu,)`, or several inputs.
+
+        Args:
+            action: `(nact,)`, as the policy gave it.
+            physics: the world before the step.
+            memory: the task's memory.
+
+        Returns:
+            The controls, or a dict from input names (`ctrl`, `xfrc_applied`, ...) to arrays.
+        """
+        del physics, memory
+        return action
+
+    @abc.abstractmethod
+    def observe(self, physics: PhysicsState, memory: PyTree) -> Observation:
+        """What the policy sees: an array `(nobs,)`, or a flat dict of arrays."""
+
+    @abc.abstractmethod
+    def outcome(
+        self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
+    ) -> Outcome:
+        """What the step from `before` to `after` under `action` was worth."""
+
+    @property
+    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Lowest and highest action, `(nact,)` each; by default the actuators' control ranges."""
+        low, high = self.model.ctrlrange.T
+        return low, high
+
+    @property
+    def camera(self) -> Mapping[str, Any]:
+        """How to look at the task: attributes of `mujoco.MjvCamera` (`distance`, `azimuth`,
+        `elevation`, `lookat`, `trackbodyid`), or `{"name": ...}` for a camera of the model."""
+        return {}
+

@@ -1,0 +1,56 @@
+"""What went wrong, with which value, and the mend: in one line each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WorldlineError(Exception):
+    """Base of every error that Worldline raises on purpose."""
+
+
+class ModelError(WorldlineError, ValueError):
+    """A model that MuJoCo or an engine cannot take, or a name that the model lacks."""
+
+
+class VariationError(WorldlineError, ValueError):
+    """A variation with an unknown field or a wrong shape."""
+
+
+class TaskError(WorldlineError, ValueError):
+    """A task that does not exist, or that breaks the contract of `Task`."""
+
+
+class ActionError(WorldlineError, ValueError):
+    """An action with a wrong shape or dtype, or one that is not finite."""
+
+
+class ConfigError(WorldlineError, ValueError):
+    """A configuration value that cannot be used."""
+
+
+class RunError(WorldlineError, RuntimeError):
+    """A run folder that cannot be written, read, or is none."""
+
+
+class TrainingDivergedError(WorldlineError, RuntimeError):
+    """Training produced numbers that are not finite; the last good state is kept."""
+
+
+class MissingExtraError(WorldlineError, ImportError):
+    """An optional library that is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional library: pip install 'worldline[{extra}]'")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A hint to append to an error: close matches of `name` among `names`, or all of a few."""
+    known = sorted(set(names))
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return f"; did you mean {' or '.join(repr(match) for match in close)}?"
+    if 0 < len(known) <= 12:
+        return f"; there are {', '.join(known)}"
+    return ""

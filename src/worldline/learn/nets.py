@@ -1,0 +1,105 @@
+"""Networks as pytrees: multilayer perceptrons, and a policy and a critic made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from worldline.types import Array, Key
+
+Activation: TypeAlias = Literal["tanh", "swish", "elu", "relu"]
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "swish": jax.nn.swish,
+    "elu": jax.nn.elu,
+    "relu": jax.nn.relu,
+}
+
+
+class MLP(eqx.Module):
+    """Dense layers with an activation between them; takes any leading axes.
+
+    Weights are orthogonal with gain sqrt(2) (Saxe et al. 2014), biases zero, as in PPO's reference
+    implementations (Huang et al. 2022, "The 37 implementation details of PPO", detail 2).
+
+    Args:
+        key: decides the weights.
+        sizes: of the input, each hidden layer and the output.
+        activation: between layers.
+        last_gain: the gain of the last layer's weights.
+    """
+
+    weights: list[Array]
+    """Of each layer, `(n_in, n_out)`."""
+    biases: list[Array]
+    """Of each layer, `(n_out,)`."""
+    activation: Activation = eqx.field(static=True)
+
+    def __init__(
+        self, key: Key, sizes: Sequence[int], activation: Activation, last_gain: float
+    ) -> None:
+        layers = len(sizes) - 1
+        gains = [2**0.5] * (layers - 1) + [last_gain]
+        keys = jax.random.split(key, layers)
+        self.weights = [
+            jax.nn.initializers.orthogonal(gains[i])(keys[i], (sizes[i], sizes[i + 1]))
+            for i in range(layers)
+        ]
+        self.biases = [jnp.zeros(size) for size in sizes[1:]]
+        self.activation = activation
+
+    def __call__(self, x: Array) -> Array:
+        """`(..., n_in)` to `(..., n_out)`."""
+        activate = ACTIVATIONS[self.activation]
+        *hidden, last = zip(self.weights, self.biases, strict=True)
+        for weight, bias in hidden:
+            x = activate(x @ weight + bias)
+        weight, bias = last
+        return x @ weight + bias
+
+
+class Gaussian(eqx.Module):
+    """A normal distribution with independent components, over unbounded actions."""
+
+    mean: Array
+    """`(..., nact)`"""
+    log_std: Array
+    """`(nact,)` or `(..., nact)`"""
+
+    def sample(self, key: Key) -> Array:
+        """A draw, `(..., nact)`."""
+        noise = jax.random.normal(key, self.mean.shape)
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def log_prob(self, action: Array) -> Array:
+        """The log density at `action`, `(...)`."""
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * (z**2 + jnp.log(2 * jnp.pi)) - self.log_std, axis=-1)
+
+    def entropy(self) -> Array:
+        """Differential entropy in nats, `(...)`."""
+        return jnp.sum(self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e), axis=-1)
+
+    def kl_from(self, other: Gaussian) -> Array:
+        """KL(other || self) in nats, `(...)`."""
+        variance_ratio = jnp.exp(2 * (other.log_std - self.log_std))
+        shift = (self.mean - other.mean) * jnp.exp(-self.log_std)
+        log_ratio = self.log_std - other.log_std
+        return jnp.sum(log_ratio + 0.5 * (variance_ratio + shift**2 - 1), axis=-1)
+
+
+class Actor(eqx.Module):
+    """A Gaussian policy: its mean a network of the observation, its spread a parameter."""
+
+    mean: MLP
+    log_std: Array
+    """`(nact,)`"""
+
+    def __call__(self, obs: Array) -> Gaussian:
+        """The distribution of actions at normalised observations `(..., nobs)`."""
+        return Gaussian(self.mean(obs), self.log_std)

@@ -1,0 +1,69 @@
+"""Advantages and returns from a rollout that runs over the ends of episodes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from worldline.types import Array
+
+
+def generalized_advantage(
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    discount: Array | float,
+    gae_lambda: Array | float,
+) -> Array:
+    """Generalised advantage estimation: Schulman et al. (2016), equation 16, over episode ends.
+
+    A terminated step has no successor's value; a truncated one has that of its true successor, the
+    observation the episode was cut at. Neither looks beyond its own episode.
+
+    Args:
+        reward: `(T, B)`.
+        value: of the state acted in, `(T, B)`.
+        next_value: of the true successor (`Step.final_obs`), `(T, B)`.
+        terminated: `(T, B)` bool.
+        truncated: `(T, B)` bool.
+        discount: per step, in [0, 1].
+        gae_lambda: in [0, 1]; 0 gives the one-step error, 1 the whole return.
+
+    Returns:
+        The advantages, `(T, B)`; add `value` for the returns to regress on.
+    """
+    error = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+    carry_on = discount * gae_lambda * ~(terminated | truncated)
+
+    def backwards(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        error, carry_on = now
+        advantage = error + carry_on * later
+        return advantage, advantage
+
+    start = jnp.zeros_like(error[0])
+    return jax.lax.scan(backwards, start, (error, carry_on), reverse=True)[1]
+
+
+def discounted_return_so_far(
+    carry: Array, reward: Array, ended: Array, discount: Array | float
+) -> tuple[Array, Array]:
+    """The discounted sum of rewards up to each step of a rollout, for scaling rewards.
+
+    Args:
+        carry: the sum before the first step, `(B,)`.
+        reward: `(T, B)`.
+        ended: whether the episode ended with the step, `(T, B)` bool.
+        discount: per step.
+
+    Returns:
+        The sum after the last step, `(B,)`, and after each, `(T, B)`.
+    """
+
+    def forwards(total: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward, ended = now
+        total = discount * total + reward
+        return jnp.where(ended, 0.0, total), total
+
+    return jax.lax.scan(forwards, carry, (reward, ended))

@@ -1,0 +1,128 @@
+"""A policy in worlds: unroll it to learn from, or evaluate it over whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from worldline.env.env import Env
+from worldline.env.worlds import Worlds, WorldsState
+from worldline.errors import ConfigError
+from worldline.learn.policy import Policy
+from worldline.types import Array, Key, Metrics, PyTree
+
+
+class Rollout(NamedTuple):
+    """T steps in B worlds; every leaf begins with `(T, B)`."""
+
+    obs: Any
+    """What was acted on."""
+    action: Array
+    """The policy's own choice, before it was brought into the bounds, `(T, B, nact)`."""
+    log_prob: Array
+    """Its log density when it was chosen, `(T, B)`."""
+    mean: Array
+    """The mean of the distribution it was drawn from, `(T, B, nact)`."""
+    reward: Array
+    terminated: Array
+    truncated: Array
+    final_obs: Any
+    """The true successor, of the old episode where that ended."""
+
+
+def unroll(
+    worlds: Worlds, state: WorldsState, policy: Policy, key: Key, length: int
+) -> tuple[WorldsState, Rollout, Metrics]:
+    """Takes `length` steps in all worlds with actions drawn from the policy.
+
+    Returns:
+        The worlds after them, what happened, and a summary: `return` and `episode_length` are means
+        over the episodes that ended (0 if none did, see `episodes`), the task's own metrics means
+        over steps.
+    """
+
+    def step(state: WorldsState, key: Key) -> tuple[WorldsState, tuple[Rollout, Metrics]]:
+        distribution = policy.actor(policy.statistics.normalize(state.obs))
+        raw = distribution.sample(key)
+        after, step = worlds.step(state, policy.to_action(raw))
+        taken = Rollout(
+            obs=state.obs,
+            action=raw,
+            log_prob=distribution.log_prob(raw),
+            mean=distribution.mean,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            final_obs=step.final_obs,
+        )
+        return after, (taken, step.metrics)
+
+    state, (rollout, metrics) = jax.lax.scan(step, state, jax.random.split(key, length))
+    return state, rollout, _summary(metrics, rollout.terminated | rollout.truncated)
+
+
+def _summary(metrics: Metrics, ended: Array) -> Metrics:
+    metrics = dict(metrics)
+    episodes = ended.sum()
+    returns, lengths = metrics.pop("episode_return"), metrics.pop("episode_length")
+    diverged = metrics.pop("diverged")
+
+    def mean_over_ended(values: Array) -> Array:
+        return jnp.where(ended, values, 0).sum() / jnp.maximum(episodes, 1)
+
+    return {
+        "return": mean_over_ended(returns),
+        "episode_length": mean_over_ended(lengths),
+        "episodes": episodes,
+        "diverged": diverged.sum(),
+        **{name: values.mean() for name, values in metrics.items()},
+    }
+
+
+class Evaluation(NamedTuple):
+    """Whole episodes of a policy, one a world: `(B,)` each."""
+
+    episode_return: Array
+    episode_length: Array
+
+
+def evaluator(
+    env: Env, num_episodes: int, *, episode_length: int | None = None, deterministic: bool = True
+) -> Callable[[Policy, Key], Evaluation]:
+    """A compiled function that runs a policy for `num_episodes` episodes, in worlds of its own.
+
+    Args:
+        env: the environment.
+        num_episodes: B; each world runs one episode.
+        episode_length: as in `Worlds`.
+        deterministic: the most likely action, rather than a draw.
+
+    Raises:
+        ConfigError: the episodes have no time limit.
+    """
+    worlds = Worlds(env, num_episodes, episode_length)
+    if not worlds.episode_length:
+        raise ConfigError("episodes without a time limit cannot be evaluated; give episode_length")
+
+    def evaluate(policy: Policy, key: Key) -> Evaluation:
+        start_key, action_key = jax.random.split(key)
+        nothing = Evaluation(jnp.zeros(num_episodes), jnp.zeros(num_episodes, jnp.int32))
+
+        def step(carry: PyTree) -> PyTree:
+            state, running, result, time = carry
+            noise = None if deterministic else jax.random.fold_in(action_key, time)
+            state, step = worlds.step(state, policy(state.obs, noise))
+            now = Evaluation(step.metrics["episode_return"], step.metrics["episode_length"])
+            result = jax.tree.map(lambda new, old: jnp.where(running, new, old), now, result)
+            running &= ~(step.terminated | step.truncated)
+            return state, running, result, time + 1
+
+        state = worlds.reset(start_key)
+        running = jnp.ones(num_episodes, bool)
+        carry = (state, running, nothing, jnp.int32(0))
+        return jax.lax.while_loop(lambda carry: carry[1].any(), step, carry)[2]
+
+    return jax.jit(evaluate)

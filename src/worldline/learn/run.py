@@ -1,0 +1,67 @@
+"""Learner and run: any algorithm as a pair of pure functions, and the loop around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import jax
+
+from worldline.errors import TrainingDivergedError
+from worldline.learn.policy import Policy
+from worldline.types import Key, Metrics
+
+S = TypeVar("S")
+
+
+class Learner(NamedTuple, Generic[S]):
+    """An algorithm on a task: pure functions of its training state, a pytree."""
+
+    init: Callable[[Key], S]
+    """The state before any training."""
+    update: Callable[[S], tuple[S, Metrics]]
+    """The state after one round of acting and learning, and what it measured."""
+    policy: Callable[[S], Policy]
+    """The policy to take away."""
+    steps_per_update: int
+    """Environment steps that `update` takes, over all worlds."""
+
+
+class Progress(NamedTuple, Generic[S]):
+    """Where a run stands after an update."""
+
+    step: int
+    """Environment steps taken since the run began, over all worlds."""
+    state: S
+    metrics: dict[str, float]
+    seconds: float
+    """Wall-clock time since the run began, compilation included."""
+
+
+def run(learner: Learner[S], state: S, steps: int) -> Iterator[Progress[S]]:
+    """Trains for at least `steps` environment steps, and yields after every update.
+
+    What else happens in a run (evaluation, checkpoints, reports, stopping early) is the body of
+    the caller's loop.
+
+    Raises:
+        TrainingDivergedError: a metric is no longer finite. The last state yielded was good.
+    """
+    began = time.perf_counter()
+    step = 0
+    while step < steps:
+        state, metrics = learner.update(state)
+        step += learner.steps_per_update
+        numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        _check_finite(numbers, step)
+        yield Progress(step, state, numbers, time.perf_counter() - began)
+
+
+def _check_finite(metrics: dict[str, Any], step: int) -> None:
+    bad = [name for name, value in metrics.items() if value != value or abs(value) == float("inf")]
+    if bad:
+        raise TrainingDivergedError(
+            f"training diverged after {step} steps: {bad[0]} is {metrics[bad[0]]}; "
+            "lower the learning rate"
+        )

@@ -1,0 +1,184 @@
+"""The part of MuJoCo's C API that its Python bindings lack: `mjb_apply`, and the log's settings.
+
+`mujoco.batch.Batch` wraps all of MuJoCo's batch API (`mujoco/mjbatch.h`) but `mjb_apply`, which
+alone runs a MuJoCo function on the threads of a batch, and it keeps the batch's address to itself.
+So this module speaks to the same shared library, already loaded by `import mujoco`, by ctypes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Iterator
+from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_ubyte, c_void_p
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import mujoco
+import numpy as np
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+
+class _BatchConfig(ctypes.Structure):
+    _fields_ = (("nthread", c_int), ("persistent", c_ubyte))
+
+
+class _LogConfig(ctypes.Structure):
+    _fields_ = (
+        ("logto_console", c_ubyte),
+        ("logto_file", c_ubyte),
+        ("logfile", c_char * 1024),
+        ("topics", c_int),
+    )
+
+
+#: Argument and result types of the functions used, as in `mjbatch.h` and `mujoco.h`.
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "mjb_makeBatch": (c_void_p, (c_void_p, c_int, c_void_p, c_char_p, c_int)),
+    "mjb_deleteBatch": (None, (c_void_p,)),
+    "mjb_nstate": (c_int, (c_void_p,)),
+    "mjb_state": (c_void_p, (c_void_p,)),
+    "mjb_stateComponent": (c_void_p, (c_void_p, c_int, POINTER(c_int))),
+    "mjb_warning": (c_void_p, (c_void_p,)),
+    "mjb_status": (c_void_p, (c_void_p,)),
+    "mjb_output": (c_void_p, (c_void_p, c_char_p, POINTER(c_int), POINTER(c_int))),
+    "mjb_expand": (c_void_p, (c_void_p, c_char_p, POINTER(c_int), POINTER(c_int))),
+    "mjb_step": (c_int, (c_void_p, c_void_p, c_int, c_int, c_int)),
+    "mjb_forward": (c_int, (c_void_p, c_void_p, c_int, c_int)),
+    "mjb_reset": (c_int, (c_void_p, c_void_p, c_int, c_void_p, c_int)),
+    "mjb_setConst": (c_int, (c_void_p, c_void_p, c_int)),
+    "mjb_apply": (c_int, (c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_int)),
+    "mju_getLogConfig": (_LogConfig, ()),
+    "mju_setLogConfig": (None, (_LogConfig,)),
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The shared library that `import mujoco` loaded, with the signatures above."""
+    folder = Path(mujoco.__file__).parent
+    patterns = ("libmujoco.so*", "libmujoco*.dylib", "mujoco.dll")
+    lib = ctypes.CDLL(str(next(file for pattern in patterns for file in folder.glob(pattern))))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps MuJoCo's warnings off the terminal and out of `MUJOCO_LOG.TXT` for a while.
+
+    Errors still arrive, as exceptions or as statuses, and the batch still counts its warnings.
+    """
+    lib = library()
+    config = lib.mju_getLogConfig()
+    silent = _LogConfig.from_buffer_copy(config)
+    silent.logto_console = silent.logto_file = 0
+    lib.mju_setLogConfig(silent)
+    try:
+        yield
+    finally:
+        lib.mju_setLogConfig(config)
+
+
+class Batch:
+    """`rows` simulations of one model on a thread pool: MuJoCo's `mjBatch`, its arrays and calls.
+
+    Each call takes `ids`, sorted unique int32 row numbers, or None for all rows; it runs without
+    the interpreter's lock. The arrays are live views of the batch's memory.
+
+    Args:
+        model: the model; the batch keeps a copy.
+        rows: the number of simulations.
+        threads: the number of threads, the caller's included.
+        persistent: keep one MjData a row, so that `apply` sees what `step` left there.
+    """
+
+    def __init__(
+        self, model: mujoco.MjModel, rows: int, threads: int, persistent: bool = False
+    ) -> None:
+        lib = self._lib = library()
+        config = _BatchConfig(threads, persistent)
+        error = ctypes.create_string_buffer(1024)
+        handle = lib.mjb_makeBatch(model._address, rows, byref(config), error, len(error))
+        if not handle:
+            raise ValueError(f"MuJoCo cannot batch the model: {error.value.decode()}")
+        self._handle = handle
+        self.rows = rows
+        self.state = _view(lib.mjb_state(handle), np.float64, (rows, lib.mjb_nstate(handle)))
+        warnings = int(mujoco.mjtWarning.mjNWARNING)
+        #: How often each warning was raised, `(rows, mjNWARNING)` int32.
+        self.warnings = _view(lib.mjb_warning(handle), np.int32, (rows, warnings, 2))[:, :, 1]
+        #: Nonzero where a row's last call failed, `(rows,)` int32.
+        self.status = _view(lib.mjb_status(handle), np.int32, (rows,))
+
+    def component(self, component: mujoco.mjtState) -> NDArray:
+        """The columns of `state` that hold one state component, `(rows, n)`."""
+        size = c_int()
+        address = self._lib.mjb_stateComponent(self._handle, int(component), byref(size))
+        start = (address - self.state.ctypes.data) // self.state.itemsize
+        return self.state[:, start : start + size.value]
+
+    def output(self, field: str, dtype: Any) -> NDArray:
+        """The MjData field `field` of each row, copied out after every call, `(rows, n)`."""
+        return self._field(self._lib.mjb_output, field, dtype)
+
+    def expand(self, field: str, dtype: Any) -> NDArray:
+        """The MjModel field `field` of each row, `(rows, n)`, from now on each row's own."""
+        return self._field(self._lib.mjb_expand, field, dtype)
+
+    def _field(self, function: Any, field: str, dtype: Any) -> NDArray:
+        size, itemsize = c_int(), c_int()
+        address = function(self._handle, field.encode(), byref(size), byref(itemsize))
+        if not address:
+            raise ValueError(f"MuJoCo's batch does not hold the field {field!r}")
+        if itemsize.value != np.dtype(dtype).itemsize:
+            raise ValueError(f"{field!r} has items of {itemsize.value} bytes, not {dtype}")
+        return _view(address, dtype, (self.rows, size.value))
+
+    def reset(self, ids: NDArray | None) -> None:
+        """Resets rows to the model's defaults, without a forward pass."""
+        none = int(mujoco.mjtStage.mjSTAGE_NONE)
+        self._lib.mjb_reset(self._handle, *_ids(ids), None, none)
+
+    def forward(self, ids: NDArray | None, stage: mujoco.mjtStage) -> None:
+        """Computes the stages of `mj_forward` up to `stage`; copies the outputs in any case."""
+        self._lib.mjb_forward(self._handle, *_ids(ids), int(stage))
+
+    def step(self, ids: NDArray | None, substeps: int, stage: mujoco.mjtStage) -> None:
+        """Calls `mj_step` `substeps` times, then computes the stages up to `stage`."""
+        self._lib.mjb_step(self._handle, *_ids(ids), substeps, int(stage))
+
+    def set_const(self, ids: NDArray | None) -> None:
+        """Runs `mj_setConst` on rows, so that what it derives follows their expanded fields."""
+        self._lib.mjb_setConst(self._handle, *_ids(ids))
+
+    def apply(self, ids: NDArray | None, function: str) -> None:
+        """Runs a MuJoCo function `void f(const mjModel*, mjData*)` on rows.
+
+        The batch calls `f(model, data, row, argument)`: in every C calling convention that MuJoCo
+        is built for, a function that takes the first two is right to ignore the others.
+        """
+        address = ctypes.cast(getattr(self._lib, function), c_void_p)
+        self._lib.mjb_apply(self._handle, *_ids(ids), address, None, 0)
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._lib.mjb_deleteBatch(handle)
+
+
+def _ids(ids: NDArray | None) -> tuple[int | None, int]:
+    """Row numbers as the C API takes them: an address (null for all rows) and a count."""
+    return (None, 0) if ids is None else (ids.ctypes.data, len(ids))
+
+
+def _view(address: int, dtype: Any, shape: tuple[int, ...]) -> NDArray:
+    """An array over memory that the batch owns."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if size == 0:
+        return np.zeros(shape, dtype)
+    buffer = (c_char * size).from_address(address)
+    return np.frombuffer(buffer, dtype).reshape(shape)

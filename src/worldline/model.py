@@ -1,0 +1,191 @@
+"""MJCF to `Model`: the compiled model, its names and the shapes of its fields."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import mujoco
+import numpy as np
+
+from worldline.errors import ModelError, VariationError, did_you_mean
+from worldline.mjlib import quiet
+
+ModelSource: TypeAlias = "str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel | Model"
+
+#: Kind of object to its MuJoCo type and to the MjModel field that counts it.
+_NAMED = {
+    "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR, "nu"),
+    "body": (mujoco.mjtObj.mjOBJ_BODY, "nbody"),
+    "camera": (mujoco.mjtObj.mjOBJ_CAMERA, "ncam"),
+    "geom": (mujoco.mjtObj.mjOBJ_GEOM, "ngeom"),
+    "joint": (mujoco.mjtObj.mjOBJ_JOINT, "njnt"),
+    "light": (mujoco.mjtObj.mjOBJ_LIGHT, "nlight"),
+    "sensor": (mujoco.mjtObj.mjOBJ_SENSOR, "nsensor"),
+    "site": (mujoco.mjtObj.mjOBJ_SITE, "nsite"),
+    "tendon": (mujoco.mjtObj.mjOBJ_TENDON, "ntendon"),
+}
+
+
+class Model:
+    """A compiled MuJoCo model that nobody changes, with look-up by name.
+
+    Args:
+        source: a path to an MJCF file, MJCF text, an `mujoco.MjSpec`, or a compiled
+            `mujoco.MjModel`. A compiled model is copied, so that later edits to it change nothing
+            here.
+
+    Raises:
+        ModelError: the file is missing or MuJoCo refuses it (with MuJoCo's own line).
+    """
+
+    mj: mujoco.MjModel
+
+    def __init__(self, source: ModelSource) -> None:
+        self.mj = source.mj if isinstance(source, Model) else _compile(source)
+
+    @property
+    def nq(self) -> int:
+        """Size of the configuration `qpos`."""
+        return int(self.mj.nq)
+
+    @property
+    def nv(self) -> int:
+        """Size of the velocity `qvel`."""
+        return int(self.mj.nv)
+
+    @property
+    def na(self) -> int:
+        """Size of the actuators' own state `act`."""
+        return int(self.mj.na)
+
+    @property
+    def nu(self) -> int:
+        """Number of actuators."""
+        return int(self.mj.nu)
+
+    @property
+    def timestep(self) -> float:
+        """The physics time step, in seconds."""
+        return float(self.mj.opt.timestep)
+
+    @functools.cached_property
+    def qpos0(self) -> np.ndarray[Any, Any]:
+        """The default configuration, `(nq,)` float32."""
+        return np.asarray(self.mj.qpos0, np.float32)
+
+    @functools.cached_property
+    def ctrlrange(self) -> np.ndarray[Any, Any]:
+        """Limits of each actuator's control, `(nu, 2)` float32; infinite where it has none."""
+        limited = np.asarray(self.mj.actuator_ctrllimited, bool)[:, None]
+        unlimited = np.array([-np.inf, np.inf])
+        return np.where(limited, self.mj.actuator_ctrlrange, unlimited).astype(np.float32)
+
+    def id(self, kind: str, name: str) -> int:
+        """The index of the object `name` of a `kind` (`"body"`, `"joint"`, `"geom"`, ...).
+
+        Raises:
+            ModelError: the model has no such object; the error names those that are close.
+        """
+        names = self.names(kind)
+        if name not in names:
+            raise ModelError(f"the model has no {kind} {name!r}{did_you_mean(name, names)}")
+        return names.index(name)
+
+    def names(self, kind: str) -> list[str]:
+        """The names of all objects of a `kind`, in the model's order; `""` where unnamed."""
+        if kind not in _NAMED:
+            raise ModelError(f"no kind of object is called {kind!r}{did_you_mean(kind, _NAMED)}")
+        type_, count = _NAMED[kind]
+        objects = range(getattr(self.mj, count))
+        return [mujoco.mj_id2name(self.mj, type_, index) or "" for index in objects]
+
+    def sensor(self, name: str) -> slice:
+        """Where the sensor `name` lies in `sensordata`."""
+        index = self.id("sensor", name)
+        start = int(self.mj.sensor_adr[index])
+        return slice(start, start + int(self.mj.sensor_dim[index]))
+
+    def constant(self, field: str) -> np.ndarray[Any, Any]:
+        """The stored value of a field that a `Variation` may hold, such as `body_mass`.
+
+        Args:
+            field: an MjModel field, or `opt.<name>` for a field of MjOption.
+
+        Returns:
+            A read-only array of the field's own shape.
+
+        Raises:
+            VariationError: no such field, or MuJoCo shares it among simulations.
+        """
+        from mujoco.batch import MODEL_FIELDS
+
+        if field not in MODEL_FIELDS:
+            hint = did_you_mean(field, MODEL_FIELDS)
+            raise VariationError(f"{field!r} is not a model field that can vary{hint}")
+        owner, name = (self.mj.opt, field[4:]) if field.startswith("opt.") else (self.mj, field)
+        value = np.asarray(getattr(owner, name)).view()
+        value.flags.writeable = False
+        return value
+
+    @functools.cached_property
+    def _data_fields(self) -> dict[str, np.ndarray[Any, Any]]:
+        from mujoco.batch import DATA_FIELDS
+
+        data = mujoco.MjData(self.mj)
+        return {name: np.asarray(getattr(data, name)) for name in DATA_FIELDS}
+
+    def data_field(self, field: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """The shape and MuJoCo's dtype of an MjData field: `((nbody, 3), float64)` for `xpos`.
+
+        Raises:
+            ModelError: MjData has no array field of that name with a fixed size.
+        """
+        fields = self._data_fields
+        if field not in fields:
+            hint = did_you_mean(field, fields)
+            raise ModelError(f"{field!r} is not an MjData field that a task can read{hint}")
+        value = fields[field]
+        return value.shape, value.dtype if value.dtype.kind == "f" else np.dtype(np.int32)
+
+    def substeps(self, control_timestep: float) -> int:
+        """How many physics steps make one control step of `control_timestep` seconds.
+
+        Raises:
+            ModelError: the one does not divide the other; the error holds both numbers.
+        """
+        ratio = control_timestep / self.timestep
+        substeps = round(ratio)
+        if substeps < 1 or abs(ratio - substeps) > 1e-6 * ratio:
+            raise ModelError(
+                f"the control time step {control_timestep:g} s is no multiple of the model's time "
+                f"step {self.timestep:g} s; choose a multiple, or change the model's timestep"
+            )
+        return substeps
+
+    def __repr__(self) -> str:
+        return f"Model(nq={self.nq}, nv={self.nv}, nu={self.nu}, nbody={self.mj.nbody})"
+
+
+def _compile(source: ModelSource) -> mujoco.MjModel:
+    """The compiled model of any source but `Model`; MuJoCo's complaint as a ModelError."""
+    if isinstance(source, mujoco.MjModel):
+        return copy.copy(source)
+    with quiet():
+        try:
+            if isinstance(source, mujoco.MjSpec):
+                return source.compile()
+            text = os.fspath(source)
+            if text.lstrip().startswith("<"):
+                return mujoco.MjModel.from_xml_string(text)
+            if not Path(text).is_file():
+                raise ModelError(f"no MJCF file at {text!r}; give a path, or MJCF text")
+            return mujoco.MjModel.from_xml_path(text)
+        except (ValueError, mujoco.FatalError) as error:
+            if isinstance(error, ModelError):
+                raise
+            line = " ".join(str(error).split())
+            raise ModelError(f"MuJoCo refuses the model: {line}") from error

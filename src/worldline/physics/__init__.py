@@ -1,0 +1,41 @@
+"""Engines: what happens to a world in a control step."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TypeAlias, cast
+
+from worldline.errors import ConfigError, did_you_mean
+from worldline.model import Model
+from worldline.physics.base import Physics, Reads
+
+#: An engine: its name, or a function that builds one (`functools.partial(NativePhysics, ...)`).
+Engine: TypeAlias = str | Callable[[Model, Reads], Physics]
+
+_ENGINES = {
+    "native": "worldline.physics.native:NativePhysics",
+    "fake": "worldline.physics.fake:FakePhysics",
+}
+
+
+def engines() -> tuple[str, ...]:
+    """The names of the engines."""
+    return tuple(_ENGINES)
+
+
+def make_physics(engine: Engine, model: Model, reads: Reads) -> Physics:
+    """Builds an engine for a model.
+
+    Raises:
+        ConfigError: there is no engine of that name.
+        ModelError: the engine cannot run the model.
+    """
+    if not isinstance(engine, str):
+        return engine(model, reads)
+    if engine not in _ENGINES:
+        hint = did_you_mean(engine, _ENGINES)
+        raise ConfigError(f"there is no physics engine {engine!r}{hint}")
+    module, name = _ENGINES[engine].split(":")
+    build = cast(Callable[[Model, Reads], Physics], getattr(importlib.import_module(module), name))
+    return build(model, reads)

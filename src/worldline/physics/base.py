@@ -1,0 +1,152 @@
+"""The Physics interface: what happens to one world in a control step."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.errors import ModelError, VariationError, did_you_mean
+from worldline.model import Model
+from worldline.types import Array, ArrayLike, PyTree, Variation
+
+#: What a caller may write before a step, or at a start: MuJoCo's inputs, by MjData field name.
+INPUTS = ("ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "act", "userdata")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reads:
+    """What a task reads of the physics after a step, beside `qpos`, `qvel`, `act` and `time`."""
+
+    fields: tuple[str, ...] = ()
+    """MjData fields, such as `xpos`: they arrive in `PhysicsState.fields`."""
+    changes: tuple[str, ...] = ()
+    """`qpos` or MjData fields whose change over a control step arrives in `PhysicsState.changes`."""
+    refresh: bool = False
+    """False: fields are those of the last physics step, one time step behind `qpos` and `qvel`, as
+    `mj_step` leaves them and Gymnasium's tasks read them. True: positions, velocities and their
+    sensors are computed again at the new state (`mj_step1`)."""
+
+
+class PhysicsState(eqx.Module):
+    """One world between two control steps. A pytree; `Worlds` puts an axis `B` in front."""
+
+    qpos: Array
+    """Configuration, `(nq,)`; m, rad and unit quaternions."""
+    qvel: Array
+    """Velocity, `(nv,)`; m/s, rad/s."""
+    act: Array
+    """The actuators' own state, `(na,)`."""
+    time: Array
+    """Time since the start of the episode, `()`; s."""
+    fields: dict[str, Array]
+    """The MjData fields named in `Reads.fields`, each with MuJoCo's shape."""
+    changes: dict[str, Array]
+    """The change of each field named in `Reads.changes` over the last control step. It is taken in
+    the engine's own precision: the difference of two rounded float32 positions would lose the
+    velocity of a robot that has walked far. Zero at a start."""
+    variation: Variation
+    """The constants of this world that differ from the model's."""
+    diverged: Array
+    """Whether the last step failed (`()` bool): the state is then valid, but not its successor."""
+    engine: PyTree
+    """The engine's own part, opaque to everyone else."""
+
+
+class Physics(abc.ABC):
+    """An engine that advances worlds of one model: pure functions of one world; `vmap` for many.
+
+    Both functions take a `mask`, `()` bool: where it is False nothing is computed for that world
+    and the result is unspecified (`start`) or the state given (`step`). That is how a reset of few
+    worlds among many costs only those few.
+
+    Args:
+        model: the model all worlds share, up to their variations.
+        reads: what comes back beside the state.
+
+    Raises:
+        ModelError: `reads` names a field that MjData lacks, or that this engine cannot give.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, model: Model, reads: Reads = Reads()) -> None:
+        for field in (*reads.fields, *reads.changes):
+            model.data_field(field)
+        self.model = model
+        self.reads = reads
+
+    @abc.abstractmethod
+    def start(
+        self,
+        qpos: Array,
+        qvel: Array,
+        variation: Variation,
+        inputs: Mapping[str, Array],
+        mask: ArrayLike = True,
+    ) -> PhysicsState:
+        """A world at rest in time, at the given state, with everything derived from it computed.
+
+        Args:
+            qpos: `(nq,)`.
+            qvel: `(nv,)`.
+            variation: the world's own constants.
+            inputs: initial values of `INPUTS`; those not given are the model's defaults.
+            mask: `()` bool.
+        """
+
+    @abc.abstractmethod
+    def step(
+        self,
+        state: PhysicsState,
+        inputs: Mapping[str, Array],
+        substeps: int,
+        mask: ArrayLike = True,
+    ) -> PhysicsState:
+        """The world `substeps` physics steps later.
+
+        Args:
+            state: where the world is; its `variation` holds its constants.
+            inputs: values of `INPUTS` to hold during the step; those not given stay as they are.
+            substeps: physics steps to take.
+            mask: `()` bool.
+        """
+
+    def check_variation(self, variation: Variation) -> dict[str, Array]:
+        """A variation as float32 arrays, after a check of its names and shapes.
+
+        Raises:
+            VariationError: an unknown field, or a shape that is not the field's.
+        """
+        checked = {}
+        for field in sorted(variation):
+            shape = self.model.constant(field).shape
+            value = jnp.asarray(variation[field], jnp.float32)
+            if value.shape != shape:
+                raise VariationError(
+                    f"the variation of {field!r} has shape {value.shape}; the model's has {shape}: "
+                    "give the whole field (B, ... in front only under vmap or Worlds)"
+                )
+            checked[field] = value
+        return checked
+
+    def input_shape(self, name: str) -> tuple[int, ...]:
+        """The shape of one of `INPUTS`.
+
+        Raises:
+            ModelError: it is none of them.
+        """
+        if name not in INPUTS:
+            raise ModelError(f"{name!r} is no input of the physics{did_you_mean(name, INPUTS)}")
+        return self.model.data_field(name)[0]
+
+
+def flat_size(shape: tuple[int, ...]) -> int:
+    """The number of elements of an array of a shape."""
+    return int(np.prod(shape))
+

@@ -1,0 +1,309 @@
+"""The run folder: what a training run leaves behind, in files that outlive this library."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from worldline.errors import ConfigError, RunError, did_you_mean
+from worldline.report.curves import plot_curves
+
+#: The libraries whose versions decide what a run's numbers were.
+_LIBRARIES = ("worldline", "jax", "mujoco", "numpy")
+
+#: JSON has no word for these numbers; in a configuration they are written as strings.
+_NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+class RunFolder:
+    """A folder with everything that a run leaves behind.
+
+    ```
+    config.json      the resolved configuration, and the versions that it ran with
+    metrics.jsonl    one JSON object a line: step, seconds, and named numbers
+    tensorboard/     the same numbers for `tensorboard --logdir`
+    curves.png       learning curves
+    episode.mp4      an evaluation episode; episode.png: a few of its frames
+    ```
+
+    Make one with `create` or `open`. It is a context manager; leaving it closes its files.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metrics: IO[str] | None = None
+        self._tensorboard: Any = None
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str] | None, config: Mapping[str, Any]) -> Self:
+        """A new run folder with its configuration in it.
+
+        Args:
+            path: the folder, which must be new or empty; None for
+                `runs/<task>-<time>-s<seed>` with `config["task"]` and `config["seed"]`.
+            config: the resolved configuration: nested mappings, sequences, numbers and strings.
+
+        Raises:
+            RunError: the folder holds something already, or cannot be written.
+            ConfigError: a value of `config` that JSON cannot hold.
+        """
+        content = {"config": _to_json(config), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **_versions()}
+        folder = _default_path(config) if path is None else Path(path)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise RunError(f"the folder {str(folder)!r} is not empty; give --out a new one")
+            _write(folder / "config.json", json.dumps(content, indent=2, allow_nan=False) + "\n")
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        return cls(folder)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """A run folder that exists.
+
+        Raises:
+            RunError: it is none; the error names runs beside it with similar names.
+        """
+        folder = Path(path)
+        if not (folder / "config.json").is_file():
+            siblings = [file.parent for file in folder.parent.glob("*/config.json")]
+            hint = did_you_mean(str(folder), map(str, siblings))
+            what = "no config.json" if folder.is_dir() else "no such folder"
+            raise RunError(
+                f"{str(folder)!r} is not a run folder: {what}; "
+                f"give a folder that `worldline train` made{hint}"
+            )
+        run = cls(folder)
+        run._read_config()
+        return run
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration, as `create` was given it but for the types that JSON lacks."""
+        config: dict[str, Any] = _from_json(self._read_config()["config"])
+        return config
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of Python and of the libraries that made the run."""
+        return dict(self._read_config()["versions"])
+
+    @property
+    def curves_file(self) -> Path:
+        """Where `plot` draws the learning curves."""
+        return self.path / "curves.png"
+
+    @property
+    def video_file(self) -> Path:
+        """The video of an episode, for `render_episode`."""
+        return self.path / "episode.mp4"
+
+    @property
+    def strip_file(self) -> Path:
+        """The picture of an episode, for `render_episode`."""
+        return self.path / "episode.png"
+
+    @property
+    def metrics_file(self) -> Path:
+        """The metrics, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    def write_metrics(self, step: int, seconds: float, metrics: Mapping[str, Any]) -> None:
+        """Appends numbers to `metrics.jsonl` and to TensorBoard; they are on disk when it returns.
+
+        Args:
+            step: environment steps so far, over all worlds.
+            seconds: wall-clock since the start of the run.
+            metrics: name to number (a float, or an array of shape `()`). One that is not finite
+                is written as null, and not to TensorBoard.
+
+        Raises:
+            RunError: the disk is full, or the folder is gone.
+        """
+        numbers = {name: float(value) for name, value in metrics.items()}
+        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        line: dict[str, Any] = {"step": int(step), "seconds": round(float(seconds), 3)}
+        line |= {name: finite.get(name) for name in numbers}
+        try:
+            if self._metrics is None:
+                self._metrics = _append(self.metrics_file)
+            self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
+            self._metrics.flush()
+            for name, value in finite.items():
+                self._scalars().add_scalar(name, value, int(step))
+        except OSError as error:
+            raise _unwritable(self.metrics_file, error) from error
+
+    def read_metrics(self) -> list[dict[str, float]]:
+        """All lines written so far; null comes back as nan. No metrics yet is an empty list.
+
+        A last line that was cut off, by a kill or because it is being written, is left out.
+
+        Raises:
+            RunError: another line is not what `write_metrics` writes.
+        """
+        try:
+            text = self.metrics_file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        rows = []
+        for number, line in enumerate(text.split("\n")[:-1], start=1):
+            try:
+                row = json.loads(line)
+                rows.append({name: math.nan if v is None else v for name, v in row.items()})
+            except (ValueError, AttributeError) as error:
+                raise RunError(
+                    f"line {number} of {str(self.metrics_file)!r} is damaged; delete that line"
+                ) from error
+        return rows
+
+    def plot(self) -> Path:
+        """Draws the learning curves of the run so far to `curves.png`.
+
+        Raises:
+            RunError: there is nothing to draw yet, or the file cannot be written.
+        """
+        rows = self.read_metrics()
+        if not rows:
+            raise RunError(f"{str(self.path)!r} has no metrics to draw; train it for longer")
+        config = self._read_config()["config"]
+        title = str(config.get("task", self.path.name))
+        if "seed" in config:
+            title += f", seed {config['seed']}"
+        try:
+            plot_curves(rows, self.curves_file, title)
+        except OSError as error:
+            raise _unwritable(self.curves_file, error) from error
+        return self.curves_file
+
+    def close(self) -> None:
+        """Closes the files. Writing again opens them again."""
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+            self._tensorboard = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    def _read_config(self) -> dict[str, Any]:
+        file = self.path / "config.json"
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            content["config"], content["versions"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{str(self.path)!r} is not a run folder: its config.json is damaged; "
+                "give a folder that `worldline train` made"
+            ) from error
+        return dict(content)
+
+    def _scalars(self) -> Any:
+        """The TensorBoard writer, made when first needed: its import would delay a run's start."""
+        if self._tensorboard is None:
+            from tensorboardX import SummaryWriter
+
+            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"), flush_secs=10)
+        return self._tensorboard
+
+
+def _versions() -> dict[str, dict[str, str]]:
+    versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return {"versions": {**versions, "python": platform.python_version()}}
+
+
+def _default_path(config: Mapping[str, Any]) -> Path:
+    """A folder under `runs/` that does not exist yet."""
+    task = str(config.get("task", "run")).replace("/", "-")
+    name = f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.get('seed', 0)}"
+    return next(path for path in _numbered(Path("runs") / name) if not path.exists())
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    yield path
+    number = 2
+    while True:
+        yield path.with_name(f"{path.name}-{number}")
+        number += 1
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file whole or not at all, whenever the process dies."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).chmod(0o644)
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _append(path: Path) -> IO[str]:
+    """Opens a file of lines for appending, without the rest of a line that a kill cut off."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+    return path.open("a", encoding="utf-8")
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    reason = error.strerror or str(error)
+    return RunError(f"cannot write {str(path)!r}: {reason}; give --out a folder that can be written")
+
+
+def _to_json(value: Any, name: str = "") -> Any:
+    """A configuration value as JSON has it: arrays as lists, paths and `inf` as strings."""
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(item, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return _to_json(value.tolist(), name)
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
+        return [_to_json(item, name) for item in _ordered(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ConfigError(
+        f"the configuration's {name[1:]!r} is a {type(value).__name__}, which no file can hold; "
+        "give numbers, strings, lists or dicts"
+    )
+
+
+def _ordered(values: Iterable[Any]) -> list[Any]:
+    return sorted(values) if isinstance(values, set | frozenset) else list(values)
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,1 @@
+Clip=RenderUnavailableError=render_episode=None

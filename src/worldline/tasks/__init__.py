@@ -1,0 +1,1 @@
+"""Tasks: Gymnasium's, our own, and the registry through which they are made by name."""

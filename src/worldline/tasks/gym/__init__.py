@@ -1,0 +1,1 @@
+"""Gymnasium's MuJoCo tasks, version 5: same models, observations, rewards and terminations."""

@@ -1,0 +1,42 @@
+"""Axis letters and the aliases that every signature uses.
+
+One letter, one meaning, everywhere:
+
+| letter | axis |
+|---|---|
+| `B` | worlds (the batch) |
+| `T` | time, in control steps |
+| `nq nv na nu nbody ngeom ...` | sizes of `mujoco.MjModel` |
+| `nobs nact` | sizes of a flat observation and of an action |
+
+Units are MuJoCo's: metres, radians, seconds, kilograms, newtons. Arrays of a world carry no batch
+axis in the docstrings of `Task`, `Env` and `Physics`; `Worlds` and the learners add `B` in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+
+Array: TypeAlias = jax.Array
+ArrayLike: TypeAlias = jax.Array | np.ndarray[Any, Any] | float | int | bool
+
+#: A new-style PRNG key, `jax.random.key(seed)`, or an array of them.
+Key: TypeAlias = jax.Array
+
+#: An observation of one world: an array `(nobs,)`, or a flat dict of arrays with the keys `state`,
+#: `privileged_state`, `pixels/<camera>` or a task's own.
+Observation: TypeAlias = Array | dict[str, Array]
+
+#: The constants of one world that differ from the model's: MjModel field name (`opt.<name>` for
+#: an option) to an array of that field's own shape. Holds only the fields that vary.
+Variation: TypeAlias = Mapping[str, Array]
+
+#: Any pytree.
+PyTree: TypeAlias = Any
+
+#: Named scalars or arrays for a report.
+Metrics: TypeAlias = dict[str, Array]
