@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
@@ -43,12 +44,15 @@ class MLP(eqx.Module):
     def __init__(
         self, key: Key, sizes: Sequence[int], activation: Activation, last_gain: float
     ) -> None:
-        layers = len(sizes) - 1
-        gains = [2**0.5] * (layers - 1) + [last_gain]
-        keys = jax.random.split(key, layers)
+        shapes = list(itertools.pairwise(sizes))
+        gains = [2**0.5] * (len(shapes) - 1) + [last_gain]
+        # One draw for all layers: a random number generator is slow to compile.
+        noise = jax.random.normal(key, (sum(n * m for n, m in shapes),))
+        ends = list(itertools.accumulate(n * m for n, m in shapes))
+        parts = jnp.split(noise, ends[:-1])
         self.weights = [
-            jax.nn.initializers.orthogonal(gains[i])(keys[i], (sizes[i], sizes[i + 1]))
-            for i in range(layers)
+            gain * _orthogonal(part.reshape(shape))
+            for part, shape, gain in zip(parts, shapes, gains, strict=True)
         ]
         self.biases = [jnp.zeros(size) for size in sizes[1:]]
         self.activation = activation
@@ -61,6 +65,14 @@ class MLP(eqx.Module):
             x = activate(x @ weight + bias)
         weight, bias = last
         return x @ weight + bias
+
+
+def _orthogonal(noise: Array) -> Array:
+    """The orthonormal rows or columns, uniformly distributed, that normal noise `(n, m)` spans."""
+    tall = noise if noise.shape[0] >= noise.shape[1] else noise.T
+    q, r = jnp.linalg.qr(tall)
+    q = q * jnp.sign(jnp.diagonal(r))  # makes the decomposition unique: Mezzadri (2007), section 5
+    return q if tall is noise else q.T
 
 
 class Gaussian(eqx.Module):

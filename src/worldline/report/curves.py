@@ -28,7 +28,7 @@ _TITLES = {
 }
 
 _EVAL_COLOUR, _TRAIN_COLOUR, _OTHER_COLOUR = "#1f5fa8", "#9db4cc", "#4a4f57"
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
@@ -67,6 +67,7 @@ def plot_curves(
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     steps, seconds = _column(rows, "step"), _column(rows, "seconds")
     clock, unit = _clock(seconds)
@@ -74,8 +75,8 @@ def plot_curves(
     panel_rows = math.ceil(len(panels) / _COLUMNS)
     heights = [3.3] + [1.55] * panel_rows
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(10, 0.5 + sum(heights)), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr]
+        layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
+        figure = Figure(figsize=(10, 0.5 + sum(heights)), layout=layout)
         grid = figure.add_gridspec(1 + panel_rows, _COLUMNS, height_ratios=heights)
         half = _COLUMNS // 2
         left = figure.add_subplot(grid[0, :half])
@@ -91,8 +92,9 @@ def plot_curves(
         for index, (name, keys) in enumerate(panels.items()):
             axes = figure.add_subplot(grid[1 + index // _COLUMNS, index % _COLUMNS])
             _draw_panel(axes, name, steps, {key: _column(rows, key) for key in keys})
-        summary = _summary(rows)
-        figure.suptitle("\n".join(filter(None, (title, summary))), x=0.01, ha="left", fontsize=11)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        left.set_title(_summary(rows), color=_OTHER_COLOUR)
         figure.savefig(os.fspath(path), format="png")
 
 
@@ -128,7 +130,10 @@ def _draw_returns(axes: Any, x: np.ndarray[Any, Any], rows: Sequence[Mapping[str
     train, mean, std = (_column(rows, name) for name in (_TRAIN, _EVAL, _EVAL_STD))
     seen = np.isfinite(train)
     if seen.any():
-        axes.plot(x[seen], train[seen], color=_TRAIN_COLOUR, lw=1.2, label="training")
+        marker = "o" if seen.sum() == 1 else ""
+        axes.plot(
+            x[seen], train[seen], color=_TRAIN_COLOUR, lw=1.2, marker=marker, label="training"
+        )
     seen = np.isfinite(mean)
     if seen.any():
         x, mean, std = x[seen], mean[seen], np.nan_to_num(std[seen])
@@ -146,12 +151,11 @@ def _draw_panel(
     for name, values in columns.items():
         seen = np.isfinite(values)
         evaluation = name.startswith("eval/")
+        marker = "o" if evaluation or seen.sum() == 1 else ""
         colour = _EVAL_COLOUR if evaluation else _OTHER_COLOUR
         if len(columns) > 1 and not evaluation:
             colour = _TRAIN_COLOUR
-        axes.plot(
-            steps[seen], values[seen], color=colour, lw=1.1, marker="o" if evaluation else "", ms=2
-        )
+        axes.plot(steps[seen], values[seen], color=colour, lw=1.1, marker=marker, ms=2)
     _scale(axes, np.concatenate(list(columns.values())))
     axes.set_title(title)
     axes.set_xlim(left=0)
@@ -166,25 +170,17 @@ def _scale(axes: Any, values: np.ndarray[Any, Any]) -> None:
     if low > 0 and high / low > 100:
         axes.set_yscale("log")
         return
-    axes.yaxis.set_major_formatter(_thousands() if np.abs(values).max() >= 1e4 else _plain())
+    axes.yaxis.set_major_formatter(_thousands() if np.abs(values).max() >= 1e4 else "{x:g}")
     axes.locator_params(axis="y", nbins=4)
     margin = 0.15 * (high - low)
     if values.max() > high + 2 * margin > low or values.min() < low - 2 * margin < high:
         axes.set_ylim(low - margin, high + margin)
 
 
-def _thousands() -> Any:
+def _thousands(places: int | None = None) -> Any:
     from matplotlib.ticker import EngFormatter
 
-    return EngFormatter(sep="")
-
-
-def _plain() -> Any:
-    from matplotlib.ticker import ScalarFormatter
-
-    formatter = ScalarFormatter(useOffset=False)
-    formatter.set_powerlimits((-3, 4))
-    return formatter
+    return EngFormatter(sep="", places=places)
 
 
 def _summary(rows: Sequence[Mapping[str, float]]) -> str:
@@ -192,7 +188,9 @@ def _summary(rows: Sequence[Mapping[str, float]]) -> str:
     for name, what in ((_EVAL, "evaluation"), (_TRAIN, "training")):
         seen = [row for row in rows if math.isfinite(row.get(name, math.nan))]
         if seen:
-            last = seen[-1]
-            steps, seconds = f"{last['step'] / 1e6:.3g} M steps", f"{last['seconds']:.0f} s"
-            return f"{what} return {last[name]:,.0f} after {steps} and {seconds}"
+            step, second, value = (seen[-1][key] for key in ("step", "seconds", name))
+            time, unit = _clock(np.array([second]))
+            number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+            steps = f"{_thousands(2)(step)} steps"
+            return f"{what} return {number} after {steps} and {time[0]:.0f} {unit}"
     return ""

@@ -1,1 +1,156 @@
-class ProgressDisplay: ...
+"""What a training run shows while it runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+
+class ProgressDisplay:
+    """Progress of a run: a live bar on a terminal, a line now and then in a log.
+
+    ```
+    with ProgressDisplay(total_steps=4_000_000) as display:
+        for progress in run(...):
+            display.update(progress.step, progress.metrics)
+    ```
+
+    Args:
+        total_steps: environment steps of the whole run, over all worlds.
+        quiet: show nothing.
+        stream: where to; standard error by default.
+        interval: seconds between two lines where the stream is not a terminal. The last step's
+            line is always written.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        interval: float = 5.0,
+    ) -> None:
+        self._total = total_steps
+        self._quiet = quiet
+        self._stream = sys.stderr if stream is None else stream
+        self._interval = interval
+        self._bar: Any = None
+        self._first: tuple[int, float] | None = None
+        self._last_line = -math.inf
+        self._return = self._best = math.nan
+
+    def update(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Shows where the run is.
+
+        Args:
+            step: environment steps so far.
+            metrics: named numbers, of which `train/return`, `eval/return` and
+                `speed/steps_per_s` are shown; those missing or not finite keep their last value.
+        """
+        if self._quiet:
+            return
+        now = time.monotonic()
+        self._first = self._first or (step, now)
+        self._return = _finite(metrics.get("train/return"), self._return)
+        evaluation = _finite(metrics.get("eval/return"), math.nan)
+        if not math.isnan(evaluation):
+            self._best = evaluation if math.isnan(self._best) else max(self._best, evaluation)
+        status = self._status(step, now, metrics)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=step, status=status)
+        elif step >= self._total or now - self._last_line >= self._interval:
+            self._last_line = now
+            share = f"{100 * min(step / max(self._total, 1), 1):3.0f}%"
+            self._print(f"{share} {_count(step)} of {_count(self._total)} steps, {status}")
+
+    def note(self, text: str) -> None:
+        """Writes a line of its own; the bar stays below it."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            self._print(text)
+
+    def __enter__(self) -> Self:
+        if not self._quiet and self._stream.isatty() and os.environ.get("TERM") != "dumb":
+            self._bar = _bar(self._stream)
+            self._bar.add_task("", total=self._total, status="starting")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _print(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def _status(self, step: int, now: float, metrics: Mapping[str, Any]) -> str:
+        """Speed, returns and time left, as far as they are known."""
+        assert self._first is not None
+        steps, seconds = step - self._first[0], now - self._first[1]
+        pace = steps / seconds if steps and seconds else math.nan
+        speed = _finite(metrics.get("speed/steps_per_s"), pace)
+        parts = []
+        if not math.isnan(speed):
+            parts.append(f"{_count(speed)} steps/s")
+        if not math.isnan(self._return):
+            parts.append(f"return {_number(self._return)}")
+        if not math.isnan(self._best):
+            parts.append(f"best evaluation {_number(self._best)}")
+        if not math.isnan(pace):
+            parts.append(f"{_duration((self._total - step) / pace)} left")
+        return ", ".join(parts) or "starting"
+
+
+def _bar(stream: TextIO) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[status]}"),
+        console=Console(file=stream),
+        refresh_per_second=4,
+    )
+
+
+def _finite(value: Any, otherwise: float) -> float:
+    """A metric as a number, or `otherwise` where it is missing or not finite."""
+    number = math.nan if value is None else float(value)
+    return number if math.isfinite(number) else otherwise
+
+
+def _count(value: float) -> str:
+    """A large number in three digits: 950, 65.2k, 4.00M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    """A time as a clock shows it: 0:42, 12:05, 1:02:07."""
+    minutes, second = divmod(max(round(seconds), 0), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -56,7 +56,11 @@ class RunFolder:
             RunError: the folder holds something already, or cannot be written.
             ConfigError: a value of `config` that JSON cannot hold.
         """
-        content = {"config": _to_json(config), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **_versions()}
+        content = {
+            "config": _to_json(config),
+            "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            **_versions(),
+        }
         folder = _default_path(config) if path is None else Path(path)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -274,7 +278,9 @@ def _append(path: Path) -> IO[str]:
 
 def _unwritable(path: Path, error: OSError) -> RunError:
     reason = error.strerror or str(error)
-    return RunError(f"cannot write {str(path)!r}: {reason}; give --out a folder that can be written")
+    return RunError(
+        f"cannot write {str(path)!r}: {reason}; give --out a folder that can be written"
+    )
 
 
 def _to_json(value: Any, name: str = "") -> Any:

@@ -61,7 +61,8 @@ def task_class(name: str) -> type[Task]:
         TaskError: there is no such task, or its class cannot be imported.
     """
     if name not in _TASKS:
-        raise TaskError(f"there is no task {name!r}{did_you_mean(name, _TASKS)}")
+        hint = did_you_mean(name, _TASKS) or "; `worldline list` names those there are"
+        raise TaskError(f"there is no task {name!r}{hint}")
     task = _TASKS[name]
     if isinstance(task, str):
         module, _, attribute = task.partition(":")
@@ -82,13 +83,17 @@ def load_task(name: str, **config: Any) -> Task:
         config: fields of the task's class; those not given have their defaults.
 
     Raises:
-        TaskError: there is no such task, or it has no such field; the error names those close.
+        TaskError: there is no such task, it has no such field, or one without a default is missing.
     """
     cls = task_class(name)
-    fields = [field.name for field in dataclasses.fields(cls) if field.init]
+    options = {field.name: field for field in dataclasses.fields(cls) if field.init}
     for given in config:
-        if given not in fields:
-            raise TaskError(f"{name} has no option {given!r}{did_you_mean(given, fields)}")
+        if given not in options:
+            raise TaskError(f"{name} has no option {given!r}{did_you_mean(given, options)}")
+    for option, field in options.items():
+        without_default = field.default is field.default_factory is dataclasses.MISSING
+        if without_default and option not in config:
+            raise TaskError(f"{name} needs the option {option!r}, which has no default")
     return cls(**config)
 
 

@@ -1,0 +1,119 @@
+"""PPO of Stable-Baselines3 or of SBX on Gymnasium's tasks: `train_sb3.py JOB`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from protocol import EPISODES, GYMNASIUM, Job, Settings, Trial
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+#: Seeds of the evaluation's episodes start here, far from training's.
+EVALUATION_SEED = 10_000
+
+
+class Schedule(BaseCallback):
+    """Evaluates between two updates, and ends training when the trial is over."""
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__()
+        self._trial, self._go_on = trial, True
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps:
+            self._go_on = self._trial.after_update(self.num_timesteps)
+
+    def _on_step(self) -> bool:
+        return self._go_on
+
+
+def vector(name: str, num_envs: int, seed: int) -> DummyVecEnv:
+    """Environments in this process: for these tasks the fastest of the library's vectors."""
+
+    def make() -> gymnasium.Env[Any, Any]:
+        return gymnasium.make(name, disable_env_checker=True)
+
+    envs = DummyVecEnv([make] * num_envs)
+    envs.seed(seed)
+    return envs
+
+
+def evaluator(name: str, model: Any, training: VecNormalize) -> Callable[[], float]:
+    """A function that gives the policy's mean return over `EPISODES` deterministic episodes."""
+    made: list[DummyVecEnv] = []
+
+    def evaluate() -> float:
+        if not made:
+            made.append(vector(name, EPISODES, EVALUATION_SEED))
+        envs = made[0]
+        returns, running = np.zeros(EPISODES), np.ones(EPISODES, bool)
+        obs = envs.reset()
+        while running.any():
+            action, _ = model.predict(training.normalize_obs(obs), deterministic=True)
+            obs, rewards, dones, _ = envs.step(action)
+            returns += np.where(running, rewards, 0.0)
+            running &= ~dones
+        return float(returns.mean())
+
+    return evaluate
+
+
+def ppo(job: Job, settings: Settings, envs: VecNormalize) -> Any:
+    """The library's own algorithm with the job's settings."""
+    if job.library == "sbx":
+        import flax.linen as nn
+        from sbx import PPO
+
+        activation: Any = {"tanh": nn.tanh, "relu": nn.relu}[settings.activation]
+    else:
+        from stable_baselines3 import PPO
+
+        activation = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[settings.activation]
+    hidden = list(settings.hidden)
+    return PPO(
+        "MlpPolicy",
+        envs,
+        learning_rate=settings.learning_rate,
+        n_steps=settings.num_steps,
+        batch_size=settings.batch_size,
+        n_epochs=settings.epochs,
+        gamma=settings.discount,
+        gae_lambda=settings.gae_lambda,
+        clip_range=settings.clip,
+        clip_range_vf=settings.clip if settings.clip_value else None,
+        ent_coef=settings.entropy,
+        vf_coef=settings.value,
+        max_grad_norm=settings.max_grad_norm,
+        policy_kwargs={
+            "net_arch": {"pi": hidden, "vf": hidden},
+            "activation_fn": activation,
+            "log_std_init": settings.log_std,
+            "ortho_init": settings.orthogonal,
+        },
+        seed=job.seed,
+        device="cpu",
+    )
+
+
+def main() -> None:
+    """Trains until the trial is over."""
+    warnings.filterwarnings("ignore")
+    job = Job.of_command_line()
+    settings = job.settings
+    if settings is None:
+        raise SystemExit("error: the job has no settings")
+    torch.set_num_threads(job.threads)
+    name = GYMNASIUM[job.task]
+    envs = VecNormalize(vector(name, settings.num_envs, job.seed), gamma=settings.discount)
+    model = ppo(job, settings, envs)
+    trial = Trial(job, evaluator(name, model, envs))
+    model.learn(10**9, callback=Schedule(trial), log_interval=10**9)
+
+
+if __name__ == "__main__":
+    main()

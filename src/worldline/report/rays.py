@@ -1,0 +1,161 @@
+"""A renderer that needs no graphics library: it casts rays with MuJoCo's own `mj_multiRay`.
+
+It draws the geoms, meshes and height fields included, in their plain colours, with one sun, its
+shadows and a pale chequered floor; no textures, tendons, sites or skins.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import mujoco
+import numpy as np
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+
+def _rgb(*channels: float) -> NDArray:
+    return np.array(channels, np.float32)
+
+
+_SKY_TOP, _SKY_HORIZON = _rgb(0.60, 0.74, 0.90), _rgb(0.93, 0.95, 0.97)
+_FLOOR_LIGHT, _FLOOR_DARK = _rgb(0.86, 0.88, 0.90), _rgb(0.70, 0.73, 0.77)
+_SUN = np.array([-0.45, -0.55, 1.0]) / np.linalg.norm([-0.45, -0.55, 1.0])
+_AMBIENT, _DIFFUSE, _SPECULAR = 0.5, 0.6, 0.25
+#: The geom groups that MuJoCo shows by default; the others hold collision geoms.
+_GROUPS = np.array([1, 1, 1, 0, 0, 0], np.uint8)
+#: The contrast of neighbouring pixels that makes an edge worth smoothing.
+_CONTRAST = 0.04
+#: Where in a pixel the rays of a smoothed edge go, in pixels from its middle.
+_SUBPIXELS = ((-0.25, -0.375), (0.375, -0.25), (0.25, 0.375), (-0.375, 0.25))
+
+
+class RayPainter:
+    """Draws states of one model by casting rays, on the calling thread.
+
+    Args:
+        model: the model to draw.
+        size: height and width of an image, in pixels.
+    """
+
+    def __init__(self, model: mujoco.MjModel, size: tuple[int, int]) -> None:
+        self._model = model
+        self._scene = mujoco.MjvScene(model, maxgeom=1)
+        self._colours = _geom_colours(model)
+        self._planes = np.append(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE, False)
+        height, width = size
+        self._size = size
+        y, x = np.mgrid[:height, :width]
+        self._pixels = np.stack([x - (width - 1) / 2, (height - 1) / 2 - y], -1).reshape(-1, 2)
+
+    def paint(self, data: mujoco.MjData, camera: mujoco.MjvCamera) -> NDArray:
+        """One image, `(height, width, 3)` uint8.
+
+        Args:
+            data: a state whose positions are computed (`mj_fwdPosition`).
+            camera: where to look from.
+        """
+        mujoco.mjv_updateCamera(self._model, data, camera, self._scene)
+        eyes = self._scene.camera
+        origin = (np.float64(eyes[0].pos) + np.float64(eyes[1].pos)) / 2
+        forward, up = np.float64(eyes[0].forward), np.float64(eyes[0].up)
+        pixel = eyes[0].frustum_top / eyes[0].frustum_near / (self._size[0] / 2)
+        plane = np.stack([np.cross(forward, up), up]) * pixel
+        cell = 2.0 ** round(np.log2(max(camera.distance, 0.1) / 4))
+
+        def look(pixels: NDArray) -> NDArray:
+            return self._shade(data, origin, _unit(pixels @ plane + forward), cell)
+
+        image = look(self._pixels)
+        edges = _edges(image.reshape(*self._size, 3)).ravel()
+        rough = self._pixels[edges]
+        image[edges] = sum(look(rough + shift) for shift in _SUBPIXELS) / len(_SUBPIXELS)
+        return (image.clip(0, 1) * 255 + 0.5).astype(np.uint8).reshape(*self._size, 3)
+
+    def _shade(self, data: mujoco.MjData, origin: NDArray, rays: NDArray, cell: float) -> NDArray:
+        """The colour that each ray from `origin` brings back, `(rays, 3)` float32."""
+        geom, distance, normal = self._cast(data, origin, rays)
+        height = rays[:, 2:].astype(np.float32)
+        colour: NDArray = _SKY_HORIZON + (_SKY_TOP - _SKY_HORIZON) * np.sqrt(height.clip(0, 1))
+        hit = geom >= 0
+        if not hit.any():
+            return colour
+        geom, rays, normal = geom[hit], rays[hit], normal[hit].astype(np.float32)
+        distance = distance[hit, None]
+        point = origin + distance * rays
+        base = self._colours[geom]
+        floor = self._planes[geom]
+        base[floor] = _chequer(point[floor, :2], distance[floor], cell)
+        sun = _SUN.astype(np.float32)
+        shine = normal @ sun
+        lit = shine.clip(0)
+        near = (lit > 0) & (~floor | (distance[:, 0] < 16 * cell))
+        lit[near] *= self._sunlit(data, point[near], cell)
+        light = _AMBIENT * (0.8 + 0.2 * normal[:, 2]) + _DIFFUSE * lit
+        shaded = base * light[:, None]
+        glossy = (lit > 0) & ~floor
+        half = _unit(sun - rays[glossy].astype(np.float32))
+        gloss = np.einsum("ij,ij->i", normal[glossy], half).clip(0) ** 32
+        shaded[glossy] += _SPECULAR * gloss[:, None]
+        haze = np.exp(-((distance / (60 * cell)) ** 2)).astype(np.float32)
+        colour[hit] = _SKY_HORIZON + (shaded - _SKY_HORIZON) * haze
+        return colour
+
+    def _sunlit(self, data: mujoco.MjData, point: NDArray, cell: float) -> NDArray:
+        """Whether each point sees the sun: a lamp so far away that its rays are parallel."""
+        lamp = _SUN * 1000 * cell + point.mean(axis=0)
+        rays = point - lamp
+        length = np.linalg.norm(rays, axis=1)
+        _, distance, _ = self._cast(data, lamp, rays / length[:, None])
+        sunlit: NDArray = distance > length - 0.005 * cell
+        return sunlit
+
+    def _cast(
+        self, data: mujoco.MjData, origin: NDArray, rays: NDArray
+    ) -> tuple[NDArray, NDArray, NDArray]:
+        """Geom (-1 for none), distance and surface normal where each ray ends."""
+        count = len(rays)
+        geom, distance = np.empty(count, np.int32), np.empty(count)
+        normal = np.empty(3 * count)
+        mujoco.mj_multiRay(
+            self._model, data, origin, rays.ravel(), _GROUPS, True, -1,
+            geom, distance, normal, count, mujoco.mjMAXVAL,
+        )  # fmt: skip
+        return geom, distance, normal.reshape(-1, 3)
+
+
+def _chequer(point: NDArray, distance: NDArray, cell: float) -> NDArray:
+    """The floor's colour: squares of `cell` metres, which blur with the distance."""
+    square = np.floor(point / cell).sum(axis=1, keepdims=True) % 2 - 0.5
+    share = 0.5 + square * np.exp(-((distance / (15 * cell)) ** 2))
+    floor: NDArray = _FLOOR_DARK + (_FLOOR_LIGHT - _FLOOR_DARK) * share.astype(np.float32)
+    return floor
+
+
+def _geom_colours(model: mujoco.MjModel) -> NDArray:
+    """The colour of each geom as MuJoCo picks it: the material's, unless the geom has its own."""
+    colours = model.geom_rgba[:, :3].copy()
+    plain = (model.geom_rgba == (0.5, 0.5, 0.5, 1)).all(axis=1) & (model.geom_matid >= 0)
+    colours[plain] = model.mat_rgba[model.geom_matid[plain], :3]
+    rgb: NDArray = colours.astype(np.float32)
+    return rgb
+
+
+def _edges(image: NDArray) -> NDArray:
+    """The pixels that differ from a neighbour enough to look jagged, `(height, width)` bool."""
+    grey = image @ _rgb(0.4, 0.4, 0.2)
+    edges = np.zeros(grey.shape, bool)
+    across = np.abs(np.diff(grey, axis=1)) > _CONTRAST
+    edges[:, 1:] |= across
+    edges[:, :-1] |= across
+    down = np.abs(np.diff(grey, axis=0)) > _CONTRAST
+    edges[1:] |= down
+    edges[:-1] |= down
+    return edges
+
+
+def _unit(vectors: NDArray) -> NDArray:
+    """Vectors of length one, `(n, 3)`."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    unit: NDArray = vectors / lengths[:, None]
+    return unit

@@ -1,0 +1,208 @@
+"""What holds for every task, on the real engine and on the fake one."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worldline.env.env import Env, EnvState
+from worldline.tasks.registry import list_tasks, make
+
+WORLDS, STEPS = 8, 25
+
+every_task = pytest.mark.parametrize("name", list_tasks())
+every_engine = pytest.mark.parametrize("engine", ["native", "fake"])
+some_seeds = settings(max_examples=5, deadline=None, derandomize=True)
+seeds = st.integers(0, 2**31 - 1)
+
+
+class Rollout(NamedTuple):
+    """`WORLDS` worlds from their starts through `STEPS` random actions; NumPy leaves."""
+
+    start: EnvState
+    """`(WORLDS, ...)`"""
+    states: EnvState
+    """`(STEPS, WORLDS, ...)`"""
+
+
+@functools.cache
+def program(name: str, engine: str):
+    """The environment, and its compiled rollout of given keys and actions."""
+    env = make(name, physics=engine)
+
+    def step(state, action):
+        following = jax.vmap(env.step)(state, action)
+        return following, following
+
+    @jax.jit
+    def run(keys, actions):
+        start = jax.vmap(env.reset)(keys)
+        return Rollout(start, jax.lax.scan(step, start, actions)[1])
+
+    return env, run
+
+
+def random_actions(env: Env, key) -> jax.Array:
+    low, high = env.action_low, env.action_high
+    return jax.random.uniform(key, (STEPS, WORLDS, low.size), minval=low, maxval=high)
+
+
+def roll(name: str, engine: str, seed: int) -> tuple[Env, Rollout]:
+    env, run = program(name, engine)
+    start_key, action_key = jax.random.split(jax.random.key(seed))
+    rollout = run(jax.random.split(start_key, WORLDS), random_actions(env, action_key))
+    return env, jax.device_get(rollout)
+
+
+def assert_same(left, right) -> None:
+    """Bit for bit."""
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+@every_engine
+@every_task
+@given(seed=seeds)
+@some_seeds
+def test_a_world_is_its_key(name, engine, seed):
+    _, once = roll(name, engine, seed)
+    _, again = roll(name, engine, seed)
+    assert_same(once, again)
+    # Worlds of other keys are other worlds.
+    for obs in (once.start.obs, once.states.obs[-1]):
+        assert len(np.unique(obs, axis=0)) == WORLDS
+
+
+@every_engine
+@every_task
+@given(seed=seeds, changed=st.integers(0, WORLDS - 1))
+@some_seeds
+def test_worlds_share_nothing(name, engine, seed, changed):
+    env, run = program(name, engine)
+    start_key, action_key, other_key = jax.random.split(jax.random.key(seed), 3)
+    keys, actions = jax.random.split(start_key, WORLDS), random_actions(env, action_key)
+    first = jax.device_get(run(keys, actions))
+    others = np.arange(WORLDS) != changed
+    new_keys = keys.at[changed].set(other_key)
+    new_actions = actions.at[:, changed].multiply(0.5)
+    second = jax.device_get(run(new_keys, new_actions))
+    assert_same(
+        jax.tree.map(lambda x: x[others], first.start),
+        jax.tree.map(lambda x: x[others], second.start),
+    )
+    assert_same(
+        jax.tree.map(lambda x: x[:, others], first.states),
+        jax.tree.map(lambda x: x[:, others], second.states),
+    )
+    assert (first.start.obs[changed] != second.start.obs[changed]).any()
+    assert (first.states.obs[-1, changed] != second.states.obs[-1, changed]).any()
+
+
+@every_engine
+@every_task
+@given(seed=seeds)
+@some_seeds
+def test_all_is_finite_and_in_its_space(name, engine, seed):
+    env, rollout = roll(name, engine, seed)
+    space = env.observation_space
+    for states in (rollout.start, rollout.states):
+        assert states.obs.dtype == space.dtype
+        assert states.obs.shape[-1:] == space.shape
+        assert states.reward.dtype == np.float32
+        assert states.terminated.dtype == bool
+        for leaf in (states.obs, states.reward, *states.metrics.values()):
+            assert np.isfinite(leaf).all()
+        assert not states.diverged.any()
+
+
+@every_task
+@given(seed=seeds)
+@some_seeds
+def test_actions_drive_the_motors_within_their_limits(name, seed):
+    env, run = program(name, "native")
+    keys = jax.random.split(jax.random.key(seed), WORLDS)
+    state = jax.vmap(env.reset)(keys)
+    for action in (env.action_low, env.action_high):
+        ctrl = jax.vmap(env.task.control, (None, 0, 0))(action, state.physics, state.memory)
+        low, high = env.model.ctrlrange.T
+        assert (ctrl >= low).all()
+        assert (ctrl <= high).all()
+    # Every action counts: without one of them the worlds go elsewhere.
+    actions = random_actions(env, jax.random.key(seed + 1))
+    whole = run(keys, actions).states.physics.qvel[0]
+    for motor in range(env.action_low.size):
+        without = run(keys, actions.at[:, :, motor].set(0.0)).states.physics.qvel[0]
+        assert (np.asarray(whole) != np.asarray(without)).any(axis=-1).all(), motor
+
+
+def constant_by_design(env: Env, name: str) -> set[int]:
+    """Components of an observation that random motion from a start need not change, and why."""
+    if name == "gym/inverted-double-pendulum":
+        return {8}  # the force at the ends of the rail, which the cart does not reach
+    if name == "gym/pusher":
+        return {19, 20, 21, 22}  # the object stays on the table; the goal stays where it is
+    if name in ("gym/ant", "gym/humanoid", "gym/humanoid-standup"):
+        return body_constants(env, name)
+    return set()
+
+
+def body_constants(env: Env, name: str) -> set[int]:
+    """What never changes of the bodies: no contact, no actuator, or a mass."""
+    model, constant = env.model, set()
+    nbody, nv = model.mj.nbody, model.nv
+    column = model.nq - 2 + nv
+    if name != "gym/ant":
+        # The tenth number of `cinert` is the mass.
+        constant |= {column + 10 * body + 9 for body in range(nbody - 1)}
+        column += 10 * (nbody - 1) + 6 * (nbody - 1) + nv - 6
+    # The last are forces on bodies, of which in few steps not all touch anything.
+    return constant | set(range(column, env.observation_space.shape[0]))
+
+
+@every_engine
+@every_task
+def test_no_observation_is_constant(name, engine):
+    env, rollout = roll(name, engine, 0)
+    constant = set(np.flatnonzero(np.ptp(rollout.states.obs, axis=(0, 1)) == 0).tolist())
+    assert constant <= constant_by_design(env, name)
+
+
+@pytest.mark.parametrize("name", ["gym/ant", "gym/humanoid", "gym/humanoid-standup"])
+def test_contacts_are_felt(name):
+    env, rollout = roll(name, "native", 0)
+    forces = rollout.states.obs[..., -6 * (env.model.mj.nbody - 1) :]
+    assert (forces != 0).any()
+    # Gymnasium computes them after a step, and not at a start.
+    assert (rollout.start.obs[..., -6 * (env.model.mj.nbody - 1) :] == 0).all()
+
+
+@every_task
+def test_the_names_of_metrics_are_not_those_of_worlds(name):
+    _, rollout = roll(name, "fake", 0)
+    assert not {"episode_return", "episode_length", "diverged"} & set(rollout.states.metrics)
+    assert all(value.shape == (STEPS, WORLDS) for value in rollout.states.metrics.values())
+    assert rollout.states.reward.shape == (STEPS, WORLDS)
+
+
+@every_task
+def test_the_task_reads_no_more_than_it_uses(name):
+    env, _ = program(name, "fake")
+    state = jax.eval_shape(env.reset, jax.random.key(0))
+    physics, memory = state.physics, state.memory
+    action = jnp.zeros(env.action_low.shape)
+
+    def use(physics, memory):
+        return env.task.observe(physics, memory), env.task.outcome(physics, action, physics, memory)
+
+    used = jax.make_jaxpr(use)(physics, memory).jaxpr
+    read = {id(var) for equation in used.eqns for var in equation.invars} | {
+        id(var) for var in used.outvars
+    }
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path((physics, memory))]
+    for path, var in zip(names, used.invars, strict=True):
+        if ".fields" in path or ".changes" in path:
+            assert id(var) in read, path
