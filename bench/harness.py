@@ -150,7 +150,7 @@ class Ratio:
         return cls(statistics.median(ratios), min(ratios), max(ratios))
 
     def __str__(self) -> str:
-        return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

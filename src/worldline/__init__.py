@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from worldline.env.worlds import WorldsState as WorldsState
     from worldline.errors import WorldlineError as WorldlineError
     from worldline.model import Model as Model
-    from worldline.policy import Policy as Policy
-    from worldline.policy import load_policy as load_policy
+    from worldline.learn.policy import Policy as Policy
+    from worldline.checkpoint import load_policy as load_policy
     from worldline.tasks.registry import list_tasks as list_tasks
     from worldline.tasks.registry import make as make
     from worldline.tasks.registry import register as register
@@ -34,7 +34,7 @@ _PUBLIC = {
     "EnvState": "worldline.env.env",
     "Model": "worldline.model",
     "Outcome": "worldline.env.task",
-    "Policy": "worldline.policy",
+    "Policy": "worldline.learn.policy",
     "Start": "worldline.env.task",
     "Step": "worldline.env.worlds",
     "Task": "worldline.env.task",
@@ -43,7 +43,7 @@ _PUBLIC = {
     "WorldsState": "worldline.env.worlds",
     "check_env": "worldline.env.check",
     "list_tasks": "worldline.tasks.registry",
-    "load_policy": "worldline.policy",
+    "load_policy": "worldline.checkpoint",
     "make": "worldline.tasks.registry",
     "register": "worldline.tasks.registry",
 }

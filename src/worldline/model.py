@@ -170,7 +170,7 @@ class Model:
         return f"Model(nq={self.nq}, nv={self.nv}, nu={self.nu}, nbody={self.mj.nbody})"
 
 
-def _compile(source: ModelSource) -> mujoco.MjModel:
+def _compile(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) -> mujoco.MjModel:
     """The compiled model of any source but `Model`; MuJoCo's complaint as a ModelError."""
     if isinstance(source, mujoco.MjModel):
         return copy.copy(source)
@@ -178,7 +178,7 @@ def _compile(source: ModelSource) -> mujoco.MjModel:
         try:
             if isinstance(source, mujoco.MjSpec):
                 return source.compile()
-            text = os.fspath(source)
+            text = str(source)
             if text.lstrip().startswith("<"):
                 return mujoco.MjModel.from_xml_string(text)
             if not Path(text).is_file():

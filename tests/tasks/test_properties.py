@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from worldline.env.env import Env, EnvState
 from worldline.tasks.registry import list_tasks, make
 
-WORLDS, STEPS = 8, 25
+WORLDS, STEPS = 6, 25
 
 every_task = pytest.mark.parametrize("name", list_tasks())
 every_engine = pytest.mark.parametrize("engine", ["native", "fake"])
-some_seeds = settings(max_examples=5, deadline=None, derandomize=True)
+some_seeds = settings(max_examples=4, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**31 - 1)
 
 
@@ -120,23 +120,28 @@ def test_all_is_finite_and_in_its_space(name, engine, seed):
 
 
 @every_task
-@given(seed=seeds)
-@some_seeds
-def test_actions_drive_the_motors_within_their_limits(name, seed):
-    env, run = program(name, "native")
-    keys = jax.random.split(jax.random.key(seed), WORLDS)
-    state = jax.vmap(env.reset)(keys)
+def test_the_largest_actions_are_within_the_motors_limits(name):
+    env, rollout = roll(name, "native", 0)
+    physics, memory = rollout.start.physics, rollout.start.memory
+    low, high = env.model.ctrlrange.T
     for action in (env.action_low, env.action_high):
-        ctrl = jax.vmap(env.task.control, (None, 0, 0))(action, state.physics, state.memory)
-        low, high = env.model.ctrlrange.T
-        assert (ctrl >= low).all()
-        assert (ctrl <= high).all()
-    # Every action counts: without one of them the worlds go elsewhere.
+        ctrl = jax.vmap(env.task.control, (None, 0, 0))(action, physics, memory)
+        assert ((low <= ctrl) & (ctrl <= high)).all()
+
+
+@every_task
+@given(seed=seeds, data=st.data())
+@some_seeds
+def test_every_motor_moves_the_world(name, seed, data):
+    env, run = program(name, "native")
+    motor = data.draw(st.integers(0, env.action_low.size - 1))
+    keys = jax.random.split(jax.random.key(seed), WORLDS)
     actions = random_actions(env, jax.random.key(seed + 1))
-    whole = run(keys, actions).states.physics.qvel[0]
-    for motor in range(env.action_low.size):
-        without = run(keys, actions.at[:, :, motor].set(0.0)).states.physics.qvel[0]
-        assert (np.asarray(whole) != np.asarray(without)).any(axis=-1).all(), motor
+    moved, still = (
+        jax.device_get(run(keys, acted).states.physics.qvel[0])
+        for acted in (actions, actions.at[:, :, motor].set(0.0))
+    )
+    assert (moved != still).any(axis=-1).all()
 
 
 def constant_by_design(env: Env, name: str) -> set[int]:

@@ -1,0 +1,1 @@
+"""What a world is worth, and episodes."""

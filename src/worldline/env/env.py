@@ -35,8 +35,8 @@ class EnvState(eqx.Module):
     terminated: Array
     """Whether the last step ended the episode for good, `()` bool."""
     diverged: Array
-    """Whether the last step's simulation failed, `()` bool. Its reward is then 0 and its observation
-    the last good one; the episode cannot go on."""
+    """Whether the last step's simulation failed, `()` bool. Its reward is then 0 and its
+    observation the last good one; the episode cannot go on."""
     metrics: Metrics
     """The task's named numbers, `()` each; zeros after a reset."""
 
@@ -56,7 +56,8 @@ class Env:
 
     Raises:
         TaskError: the task breaks its contract (a wrong shape, a memory that changes structure).
-        ModelError: its control time step is no multiple of the model's, or the engine cannot run it.
+        ModelError: its control time step is no multiple of the model's, or the engine cannot run
+            the model.
     """
 
     def __init__(self, task: Task, physics: Engine = "native") -> None:
@@ -220,7 +221,9 @@ class Env:
         for part, size in (("qpos", model.nq), ("qvel", model.nv)):
             shape = getattr(start, part).shape
             if shape != (size,):
-                raise TaskError(f"{name}.start gives {part} of shape {shape}; the model's is ({size},)")
+                raise TaskError(
+                    f"{name}.start gives {part} of shape {shape}; the model's is ({size},)"
+                )
 
         def first_step(key: Key, action: Array) -> tuple[Mapping[str, Array], Outcome, Any, Any]:
             begin = task.start(key)
@@ -241,7 +244,9 @@ class Env:
         for part in ("reward", "terminated"):
             shape = jnp.shape(getattr(outcome, part))
             if shape != ():
-                raise TaskError(f"{name}.outcome gives a {part} of shape {shape}; it must be a scalar")
+                raise TaskError(
+                    f"{name}.outcome gives a {part} of shape {shape}; it must be a scalar"
+                )
         if _specs(outcome.memory) != _specs(start.memory):
             raise TaskError(
                 f"{name}.outcome changes the memory's structure, from {_specs(start.memory)} to "
@@ -271,6 +276,8 @@ def _float32(metrics: Metrics) -> Metrics:
 def _all_finite(tree: PyTree) -> Array:
     """Whether every floating point number of a tree is finite, `()` bool."""
     checks = [
-        jnp.isfinite(x).all() for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
+        jnp.isfinite(x).all()
+        for x in jax.tree.leaves(tree)
+        if jnp.issubdtype(x.dtype, jnp.floating)
     ]
     return jnp.stack(checks).all()

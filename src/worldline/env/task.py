@@ -36,8 +36,8 @@ class Outcome(eqx.Module):
     reward: Array
     """`()`"""
     terminated: Array
-    """`()` bool: the episode reached an end of the task's own (a fall, a goal), after which there is
-    no more return. A time limit is not such an end; `Worlds` reports it as `truncated`."""
+    """`()` bool: the episode reached an end of the task's own (a fall, a goal), after which there
+    is no more return. A time limit is not such an end; `Worlds` reports it as `truncated`."""
     memory: PyTree = ()
     """The memory to carry on."""
     metrics: Metrics = eqx.field(default_factory=dict)
@@ -77,7 +77,8 @@ class Task(abc.ABC):
     @property
     def changes(self) -> tuple[str, ...]:
         """`qpos` or MjData fields whose change over the control step `outcome` reads from
-        `physics.changes`; exact however far the robot has gone."""
+        `physics.changes`; exact however far the robot has gone.
+        """
         return ()
 
     @abc.abstractmethod
@@ -128,6 +129,6 @@ class Task(abc.ABC):
     @property
     def camera(self) -> Mapping[str, Any]:
         """How to look at the task: attributes of `mujoco.MjvCamera` (`distance`, `azimuth`,
-        `elevation`, `lookat`, `trackbodyid`), or `{"name": ...}` for a camera of the model."""
+        `elevation`, `lookat`, `trackbodyid`), or `{"name": ...}` for a camera of the model.
+        """
         return {}
-

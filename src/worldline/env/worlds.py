@@ -49,7 +49,7 @@ class Step(NamedTuple):
     reward: Array
     """`(B,)`"""
     terminated: Array
-    """`(B,)` bool: the episode ended for a reason of the task's own; its value is 0 from here on."""
+    """`(B,)` bool: the episode ended for a reason of the task's own; its value is 0 from there."""
     truncated: Array
     """`(B,)` bool: cut by the time limit or by a diverged simulation; never together with
     `terminated`. Its value goes on: bootstrap from `final_obs`."""
@@ -173,8 +173,10 @@ class Worlds:
         def reset_some(carry: tuple[WorldsState, Array]) -> tuple[WorldsState, Array]:
             state, waiting = carry
             (rows,) = jnp.nonzero(waiting, size=self._reset_size, fill_value=self.num_worlds)
-            old = jax.tree.map(lambda x: x.at[rows].get(mode="clip"), (state.key, state.variation))
-            fresh = jax.vmap(self._begin)(*old, rows < self.num_worlds)
+            key, variation = jax.tree.map(
+                lambda x: x.at[rows].get(mode="clip"), (state.key, state.variation)
+            )
+            fresh = jax.vmap(self._begin)(key, variation, rows < self.num_worlds)
             put = functools.partial(_put_rows, rows)
             return jax.tree.map(put, state, fresh), waiting.at[rows].set(False, mode="drop")
 
@@ -185,4 +187,3 @@ class Worlds:
 def _put_rows(rows: Array, old: PyTree, new: PyTree) -> PyTree:
     """`old` with `new` at `rows`; rows past the end are dropped."""
     return old.at[rows].set(new, mode="drop")
-

@@ -27,12 +27,6 @@ class MLP(eqx.Module):
 
     Weights are orthogonal with gain sqrt(2) (Saxe et al. 2014), biases zero, as in PPO's reference
     implementations (Huang et al. 2022, "The 37 implementation details of PPO", detail 2).
-
-    Args:
-        key: decides the weights.
-        sizes: of the input, each hidden layer and the output.
-        activation: between layers.
-        last_gain: the gain of the last layer's weights.
     """
 
     weights: list[Array]
@@ -41,21 +35,28 @@ class MLP(eqx.Module):
     """Of each layer, `(n_out,)`."""
     activation: Activation = eqx.field(static=True)
 
-    def __init__(
-        self, key: Key, sizes: Sequence[int], activation: Activation, last_gain: float
-    ) -> None:
+    @classmethod
+    def initial(
+        cls, key: Key, sizes: Sequence[int], activation: Activation, last_gain: float
+    ) -> MLP:
+        """A network before training.
+
+        Args:
+            key: decides the weights.
+            sizes: of the input, each hidden layer and the output.
+            activation: between layers.
+            last_gain: the gain of the last layer's weights.
+        """
         shapes = list(itertools.pairwise(sizes))
         gains = [2**0.5] * (len(shapes) - 1) + [last_gain]
         # One draw for all layers: a random number generator is slow to compile.
-        noise = jax.random.normal(key, (sum(n * m for n, m in shapes),))
         ends = list(itertools.accumulate(n * m for n, m in shapes))
-        parts = jnp.split(noise, ends[:-1])
-        self.weights = [
+        parts = jnp.split(jax.random.normal(key, (ends[-1],)), ends[:-1])
+        weights = [
             gain * _orthogonal(part.reshape(shape))
             for part, shape, gain in zip(parts, shapes, gains, strict=True)
         ]
-        self.biases = [jnp.zeros(size) for size in sizes[1:]]
-        self.activation = activation
+        return cls(weights, [jnp.zeros(size) for size in sizes[1:]], activation)
 
     def __call__(self, x: Array) -> Array:
         """`(..., n_in)` to `(..., n_out)`."""

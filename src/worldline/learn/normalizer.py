@@ -35,9 +35,7 @@ class RunningStatistics(eqx.Module):
         total = self.count + number
         shift = mean - self.mean
         weight = number / total
-        merged = (
-            self.variance * (1 - weight) + variance * weight + shift**2 * weight * (1 - weight)
-        )
+        merged = self.variance * (1 - weight) + variance * weight + shift**2 * weight * (1 - weight)
         return RunningStatistics(
             count=total,
             mean=self.mean + shift * weight,

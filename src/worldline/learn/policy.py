@@ -46,7 +46,9 @@ class Policy(eqx.Module):
         flat = state_of(obs)
         size = self.statistics.mean.shape[0]
         if flat.shape[-1:] != (size,):
-            raise TaskError(f"the observation has shape {flat.shape}; this policy takes (..., {size})")
+            raise TaskError(
+                f"the observation has shape {flat.shape}; this policy takes (..., {size})"
+            )
         action = _act(self, jnp.asarray(flat, jnp.float32), key)
         return action if isinstance(flat, jax.Array) else np.asarray(action)
 

@@ -3,8 +3,8 @@
 With what makes it good in continuous control (Andrychowicz et al. 2021, "What matters in on-policy
 reinforcement learning?"; Huang et al. 2022, "The 37 implementation details of PPO"): running
 statistics of observations and of returns, generalised advantages that bootstrap where an episode
-was cut, orthogonal initialisation, gradient clipping, and a learning rate that is fixed, annealed or
-led by the KL divergence.
+was cut, orthogonal initialisation, gradient clipping, and a learning rate that is fixed, annealed
+or led by the KL divergence.
 
 An update is two programs: one acts (a rollout, which calls the engine), one learns (pure
 arithmetic, which JAX's compilation cache can keep between processes). Each is traced once.
@@ -95,13 +95,13 @@ class PPOConfig:
         steps = self.num_worlds * self.unroll_length
         if steps % self.minibatches:
             raise ConfigError(
-                f"{self.num_worlds} worlds x {self.unroll_length} steps = {steps} do not divide into "
-                f"{self.minibatches} minibatches; change one of the three"
+                f"{self.num_worlds} worlds x {self.unroll_length} steps = {steps} do not divide "
+                f"into {self.minibatches} minibatches; change one of the three"
             )
 
 
 class Numbers(eqx.Module):
-    """The configuration's numbers as arrays of the training state: changing one recompiles nothing."""
+    """The configuration's numbers as arrays: changing one recompiles nothing."""
 
     discount: Array
     gae_lambda: Array
@@ -224,10 +224,10 @@ def _begin_learning(config: PPOConfig, key: Key, nobs: int, nact: int) -> Learni
     critic_sizes = (nobs, *config.critic_hidden, 1)
     networks = Networks(
         actor=Actor(
-            mean=MLP(actor_key, actor_sizes, config.activation, last_gain=0.01),
+            mean=MLP.initial(actor_key, actor_sizes, config.activation, last_gain=0.01),
             log_std=jnp.full(nact, jnp.float32(config.initial_log_std)),
         ),
-        critic=MLP(critic_key, critic_sizes, config.activation, last_gain=1.0),
+        critic=MLP.initial(critic_key, critic_sizes, config.activation, last_gain=1.0),
     )
     steps_per_update = config.num_worlds * config.unroll_length
     numbers = {
@@ -268,7 +268,7 @@ def learn(config: PPOConfig, learning: Learning, rollout: Rollout) -> tuple[Lear
         (_, measured), gradient = gradient_of(
             networks, batch, old_log_std, learning.numbers, config.normalize_advantages
         )
-        gradient, measured["grad_norm"] = _clip_norm(gradient, learning.numbers.max_grad_norm)
+        gradient, measured["ppo/grad_norm"] = _clip_norm(gradient, learning.numbers.max_grad_norm)
         direction, optimizer = _ADAM.update(gradient, optimizer)
         networks = jax.tree.map(lambda p, d: p - learning_rate * d, networks, direction)
         return (networks, optimizer, learning_rate), measured
@@ -276,18 +276,23 @@ def learn(config: PPOConfig, learning: Learning, rollout: Rollout) -> tuple[Lear
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Metrics]:
         batches = _shuffled(samples, key, config.minibatches)
         (networks, optimizer, learning_rate), measured = jax.lax.scan(gradient_step, carry, batches)
-        adapted = _adapted(learning_rate, measured["kl"][-1], learning.numbers.target_kl)
+        adapted = _adapted(learning_rate, measured["ppo/kl"][-1], learning.numbers.target_kl)
         return (networks, optimizer, adapted), measured
 
     carry, measured = jax.lax.scan(epoch, carry, jnp.stack(epoch_keys))
     networks, optimizer, learning_rate = carry
-    metrics = {f"ppo/{name}": value.mean() for name, value in measured.items()}
+    metrics = {name: value.mean() for name, value in measured.items()}
     metrics["ppo/explained_variance"] = _explained_variance(samples.value, samples.target)
     metrics["ppo/learning_rate"] = learning_rate
     metrics["ppo/action_std"] = jnp.exp(networks.actor.log_std).mean()
-    changes = (networks, optimizer, learning_rate, key, learning.updates + 1)
-    where = lambda l: (l.networks, l.optimizer, l.learning_rate, l.key, l.updates)  # noqa: E731
-    return eqx.tree_at(where, learning, changes), metrics
+    return dataclasses.replace(
+        learning,
+        networks=networks,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        key=key,
+        updates=learning.updates + 1,
+    ), metrics
 
 
 def loss(
@@ -317,11 +322,11 @@ def loss(
     total = policy_loss + numbers.value_weight * value_loss - numbers.entropy_weight * entropy
     old = Gaussian(batch.mean, old_log_std)
     return total, {
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": entropy,
-        "kl": distribution.kl_from(old).mean(),
-        "clip_fraction": (jnp.abs(ratio - 1) > numbers.clip).mean(),
+        "loss/policy": policy_loss,
+        "loss/value": value_loss,
+        "loss/entropy": entropy,
+        "ppo/kl": distribution.kl_from(old).mean(),
+        "ppo/clip_fraction": (jnp.abs(ratio - 1) > numbers.clip).mean(),
     }
 
 
@@ -365,8 +370,12 @@ def _prepare(config: PPOConfig, learning: Learning, rollout: Rollout) -> tuple[B
     statistics = learning.statistics
     if config.normalize_observations:
         statistics = statistics.update(raw_obs)
-    where = lambda l: (l.statistics, l.return_so_far, l.return_statistics)  # noqa: E731
-    return flat, eqx.tree_at(where, learning, (statistics, return_so_far, return_statistics))
+    return flat, dataclasses.replace(
+        learning,
+        statistics=statistics,
+        return_so_far=return_so_far,
+        return_statistics=return_statistics,
+    )
 
 
 def _value_loss(value: Array, batch: Batch, value_clip: Array) -> Array:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.errors import ConfigError
-from worldline.learn.policy import Policy
+from worldline.learn.policy import Policy, state_of
 from worldline.types import Array, Key, Metrics, PyTree
 
 
@@ -45,7 +45,7 @@ def unroll(
     """
 
     def step(state: WorldsState, key: Key) -> tuple[WorldsState, tuple[Rollout, Metrics]]:
-        distribution = policy.actor(policy.statistics.normalize(state.obs))
+        distribution = policy.actor(policy.statistics.normalize(state_of(state.obs)))
         raw = distribution.sample(key)
         after, step = worlds.step(state, policy.to_action(raw))
         taken = Rollout(
@@ -126,3 +126,40 @@ def evaluator(
         return jax.lax.while_loop(lambda carry: carry[1].any(), step, carry)[2]
 
     return jax.jit(evaluate)
+
+
+class Trajectory(NamedTuple):
+    """One episode of one world, to look at."""
+
+    qpos: Array
+    """The configuration before each control step, `(T, nq)`."""
+    inputs: dict[str, Array]
+    """`mocap_pos` and `mocap_quat` where the task reads them, `(T, ...)`."""
+    reward: Array
+    """`(T,)`"""
+    variation: dict[str, Array]
+    """The world's own constants."""
+
+
+def record(
+    env: Env, policy: Policy, key: Key, steps: int, *, deterministic: bool = True
+) -> Trajectory:
+    """One episode of a policy, until it ends or `steps` control steps are over."""
+    reset_key, action_key = jax.random.split(key)
+
+    @jax.jit
+    def play(policy: Policy) -> tuple[Any, Any]:
+        def step(state: Any, time: Array) -> tuple[Any, Any]:
+            noise = None if deterministic else jax.random.fold_in(action_key, time)
+            after = env.step(state, policy(state.obs, noise))
+            shown = {n: v for n, v in state.physics.fields.items() if n.startswith("mocap")}
+            ended = after.terminated | after.diverged
+            return after, (state.physics.qpos, shown, after.reward, ended)
+
+        start = env.reset(reset_key)
+        return start.variation, jax.lax.scan(step, start, jnp.arange(steps))[1]
+
+    variation, (qpos, shown, reward, ended) = play(policy)
+    length = int(jnp.argmax(ended)) + 1 if bool(ended.any()) else steps
+    shown = {name: value[:length] for name, value in shown.items()}
+    return Trajectory(qpos[:length], shown, reward[:length], dict(variation))

@@ -37,6 +37,8 @@ class Progress(NamedTuple, Generic[S]):
     metrics: dict[str, float]
     seconds: float
     """Wall-clock time since the run began, compilation included."""
+    update_seconds: float
+    """Wall-clock time of this update alone."""
 
 
 def run(learner: Learner[S], state: S, steps: int) -> Iterator[Progress[S]]:
@@ -51,11 +53,13 @@ def run(learner: Learner[S], state: S, steps: int) -> Iterator[Progress[S]]:
     began = time.perf_counter()
     step = 0
     while step < steps:
+        update_began = time.perf_counter()
         state, metrics = learner.update(state)
         step += learner.steps_per_update
         numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
         _check_finite(numbers, step)
-        yield Progress(step, state, numbers, time.perf_counter() - began)
+        now = time.perf_counter()
+        yield Progress(step, state, numbers, now - began, now - update_began)
 
 
 def _check_finite(metrics: dict[str, Any], step: int) -> None:

@@ -26,11 +26,16 @@ class Reads:
     fields: tuple[str, ...] = ()
     """MjData fields, such as `xpos`: they arrive in `PhysicsState.fields`."""
     changes: tuple[str, ...] = ()
-    """`qpos` or MjData fields whose change over a control step arrives in `PhysicsState.changes`."""
+    """`qpos` or MjData fields whose change over a control step arrives in
+    `PhysicsState.changes`."""
     refresh: bool = False
     """False: fields are those of the last physics step, one time step behind `qpos` and `qvel`, as
     `mj_step` leaves them and Gymnasium's tasks read them. True: positions, velocities and their
     sensors are computed again at the new state (`mj_step1`)."""
+
+
+#: A task that reads the state alone.
+NOTHING = Reads()
 
 
 class PhysicsState(eqx.Module):
@@ -75,7 +80,7 @@ class Physics(abc.ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, model: Model, reads: Reads = Reads()) -> None:
+    def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         for field in (*reads.fields, *reads.changes):
             model.data_field(field)
         self.model = model
@@ -149,4 +154,3 @@ class Physics(abc.ABC):
 def flat_size(shape: tuple[int, ...]) -> int:
     """The number of elements of an array of a shape."""
     return int(np.prod(shape))
-

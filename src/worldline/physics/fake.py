@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 
 from worldline.model import Model
-from worldline.physics.base import Physics, PhysicsState, Reads
+from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.types import Array, ArrayLike, Variation
 
 
@@ -34,7 +34,7 @@ class FakePhysics(Physics):
 
     name = "fake"
 
-    def __init__(self, model: Model, reads: Reads = Reads()) -> None:
+    def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         super().__init__(model, reads)
         data = mujoco.MjData(model.mj)
         mujoco.mj_forward(model.mj, data)

@@ -29,7 +29,7 @@ from jax.interpreters import ad, batching, mlir
 from worldline.errors import ModelError, WorldlineError
 from worldline.mjlib import Batch, quiet
 from worldline.model import Model
-from worldline.physics.base import Physics, PhysicsState, Reads
+from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.types import Array, ArrayLike, Variation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -84,7 +84,7 @@ class NativePhysics(Physics):
 
     name = "native"
 
-    def __init__(self, model: Model, reads: Reads = Reads(), num_threads: int = 0) -> None:
+    def __init__(self, model: Model, reads: Reads = NOTHING, num_threads: int = 0) -> None:
         super().__init__(model, reads)
         if num_threads < 0:
             raise ModelError(f"num_threads is {num_threads}; give 0 for all cores, or more")

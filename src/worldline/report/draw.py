@@ -94,6 +94,7 @@ def _graphics(job: Job) -> Iterator[Images]:
     data = mujoco.MjData(job.model)
     with mujoco.Renderer(job.model, height, width) as renderer:
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+        renderer.scene.flags[mujoco.mjtRndFlag.mjRND_HAZE] = False
 
         def images(frames: Iterable[int]) -> Iterator[tuple[int, NDArray]]:
             for frame in frames:

@@ -20,12 +20,10 @@ def _rgb(*channels: float) -> NDArray:
 
 _SKY_TOP, _SKY_HORIZON = _rgb(0.60, 0.74, 0.90), _rgb(0.93, 0.95, 0.97)
 _FLOOR_LIGHT, _FLOOR_DARK = _rgb(0.86, 0.88, 0.90), _rgb(0.70, 0.73, 0.77)
-_SUN = np.array([-0.45, -0.55, 1.0]) / np.linalg.norm([-0.45, -0.55, 1.0])
+_SUN = _rgb(-0.365, -0.446, 0.817)
 _AMBIENT, _DIFFUSE, _SPECULAR = 0.5, 0.6, 0.25
 #: The geom groups that MuJoCo shows by default; the others hold collision geoms.
 _GROUPS = np.array([1, 1, 1, 0, 0, 0], np.uint8)
-#: The contrast of neighbouring pixels that makes an edge worth smoothing.
-_CONTRAST = 0.04
 #: Where in a pixel the rays of a smoothed edge go, in pixels from its middle.
 _SUBPIXELS = ((-0.25, -0.375), (0.375, -0.25), (0.25, 0.375), (-0.375, 0.25))
 
@@ -57,49 +55,60 @@ class RayPainter:
         """
         mujoco.mjv_updateCamera(self._model, data, camera, self._scene)
         eyes = self._scene.camera
-        origin = (np.float64(eyes[0].pos) + np.float64(eyes[1].pos)) / 2
+        origin = np.stack([eye.pos for eye in eyes]).astype(np.float64).mean(axis=0)
         forward, up = np.float64(eyes[0].forward), np.float64(eyes[0].up)
         pixel = eyes[0].frustum_top / eyes[0].frustum_near / (self._size[0] / 2)
         plane = np.stack([np.cross(forward, up), up]) * pixel
         cell = 2.0 ** round(np.log2(max(camera.distance, 0.1) / 4))
 
-        def look(pixels: NDArray) -> NDArray:
-            return self._shade(data, origin, _unit(pixels @ plane + forward), cell)
+        def look(pixels: NDArray) -> tuple[NDArray, NDArray]:
+            return self._shade(data, origin, _unit(pixels @ plane + forward), cell, pixel)
 
-        image = look(self._pixels)
-        edges = _edges(image.reshape(*self._size, 3)).ravel()
+        image, marks = look(self._pixels)
+        edges = _edges(marks.reshape(self._size)).ravel()
         rough = self._pixels[edges]
-        image[edges] = sum(look(rough + shift) for shift in _SUBPIXELS) / len(_SUBPIXELS)
+        image[edges] = sum(look(rough + shift)[0] for shift in _SUBPIXELS) / len(_SUBPIXELS)
         return (image.clip(0, 1) * 255 + 0.5).astype(np.uint8).reshape(*self._size, 3)
 
-    def _shade(self, data: mujoco.MjData, origin: NDArray, rays: NDArray, cell: float) -> NDArray:
-        """The colour that each ray from `origin` brings back, `(rays, 3)` float32."""
+    def _shade(
+        self, data: mujoco.MjData, origin: NDArray, rays: NDArray, cell: float, pixel: float
+    ) -> tuple[NDArray, NDArray]:
+        """What each ray from `origin` brings back: its colour, and a mark of what it hit.
+
+        Args:
+            data: the state.
+            origin: the eye, `(3,)`.
+            rays: directions of length one, `(n, 3)`.
+            cell: a side of the floor's squares; m.
+            pixel: the angle between two rays.
+
+        Returns:
+            Colours `(n, 3)` float32; and marks `(n,)` that differ between geoms, and between sun
+            and shadow.
+        """
         geom, distance, normal = self._cast(data, origin, rays)
         height = rays[:, 2:].astype(np.float32)
         colour: NDArray = _SKY_HORIZON + (_SKY_TOP - _SKY_HORIZON) * np.sqrt(height.clip(0, 1))
-        hit = geom >= 0
-        if not hit.any():
-            return colour
-        geom, rays, normal = geom[hit], rays[hit], normal[hit].astype(np.float32)
-        distance = distance[hit, None]
-        point = origin + distance * rays
-        base = self._colours[geom]
-        floor = self._planes[geom]
-        base[floor] = _chequer(point[floor, :2], distance[floor], cell)
-        sun = _SUN.astype(np.float32)
-        shine = normal @ sun
-        lit = shine.clip(0)
-        near = (lit > 0) & (~floor | (distance[:, 0] < 16 * cell))
+        hit = np.flatnonzero(geom >= 0)
+        floor = self._planes[geom[hit]]
+        point = origin + distance[hit, None] * rays[hit]
+        normal = normal[hit].astype(np.float32)
+        lit = (normal @ _SUN).clip(0)
+        near = np.flatnonzero((lit > 0) & (~floor | (distance[hit] < 16 * cell)))
         lit[near] *= self._sunlit(data, point[near], cell)
-        light = _AMBIENT * (0.8 + 0.2 * normal[:, 2]) + _DIFFUSE * lit
-        shaded = base * light[:, None]
-        glossy = (lit > 0) & ~floor
-        half = _unit(sun - rays[glossy].astype(np.float32))
-        gloss = np.einsum("ij,ij->i", normal[glossy], half).clip(0) ** 32
-        shaded[glossy] += _SPECULAR * gloss[:, None]
-        haze = np.exp(-((distance / (60 * cell)) ** 2)).astype(np.float32)
-        colour[hit] = _SKY_HORIZON + (shaded - _SKY_HORIZON) * haze
-        return colour
+        base = self._colours[geom[hit]]
+        spread = (pixel / cell) * distance[hit[floor]]
+        base[floor] = _chequer(point[floor, :2] / cell, spread, rays[hit[floor]])
+        shaded = base * (_AMBIENT * (0.8 + 0.2 * normal[:, 2]) + _DIFFUSE * lit)[:, None]
+        glossy = np.flatnonzero((lit > 0) & ~floor)
+        half = _unit(_SUN - rays[hit[glossy]].astype(np.float32))
+        shine = np.einsum("ij,ij->i", normal[glossy], half).clip(0) ** 32
+        shaded[glossy] += _SPECULAR * shine[:, None]
+        haze = np.exp(-((distance[hit] / (60 * cell)) ** 2)).astype(np.float32)
+        colour[hit] = _SKY_HORIZON + (shaded - _SKY_HORIZON) * haze[:, None]
+        marks = 2 * geom
+        marks[hit] += lit > 0
+        return colour, marks
 
     def _sunlit(self, data: mujoco.MjData, point: NDArray, cell: float) -> NDArray:
         """Whether each point sees the sun: a lamp so far away that its rays are parallel."""
@@ -124,12 +133,31 @@ class RayPainter:
         return geom, distance, normal.reshape(-1, 3)
 
 
-def _chequer(point: NDArray, distance: NDArray, cell: float) -> NDArray:
-    """The floor's colour: squares of `cell` metres, which blur with the distance."""
-    square = np.floor(point / cell).sum(axis=1, keepdims=True) % 2 - 0.5
-    share = 0.5 + square * np.exp(-((distance / (15 * cell)) ** 2))
-    floor: NDArray = _FLOOR_DARK + (_FLOOR_LIGHT - _FLOOR_DARK) * share.astype(np.float32)
+def _chequer(point: NDArray, spread: NDArray, rays: NDArray) -> NDArray:
+    """The floor's colour: squares with sides of one, averaged over what each pixel covers.
+
+    Args:
+        point: where the pixel's middle lies on the floor, in squares, `(n, 2)`.
+        spread: the pixel's width there, across the ray, `(n,)`.
+        rays: directions of length one, `(n, 3)`.
+
+    Returns:
+        Colours, `(n, 3)` float32.
+    """
+    slant = 1 / np.abs(rays[:, 2:]).clip(1e-3) - 1
+    width = (spread[:, None] * (1 + np.abs(rays[:, :2]) * slant)).clip(1e-6)
+    stripes = (
+        _integral_of_stripes(point + width / 2) - _integral_of_stripes(point - width / 2)
+    ) / width
+    share = (0.5 + 0.5 * stripes[:, :1] * stripes[:, 1:]).astype(np.float32)
+    floor: NDArray = _FLOOR_DARK + (_FLOOR_LIGHT - _FLOOR_DARK) * share
     return floor
+
+
+def _integral_of_stripes(x: NDArray) -> NDArray:
+    """The integral from 0 to `x` of stripes of width one that alternate between 1 and -1."""
+    triangle: NDArray = 1 - np.abs(np.mod(x, 2) - 1)
+    return triangle
 
 
 def _geom_colours(model: mujoco.MjModel) -> NDArray:
@@ -141,14 +169,12 @@ def _geom_colours(model: mujoco.MjModel) -> NDArray:
     return rgb
 
 
-def _edges(image: NDArray) -> NDArray:
-    """The pixels that differ from a neighbour enough to look jagged, `(height, width)` bool."""
-    grey = image @ _rgb(0.4, 0.4, 0.2)
-    edges = np.zeros(grey.shape, bool)
-    across = np.abs(np.diff(grey, axis=1)) > _CONTRAST
+def _edges(marks: NDArray) -> NDArray:
+    """The pixels beside one with another mark, `(height, width)` bool."""
+    edges = np.zeros(marks.shape, bool)
+    across, down = marks[:, 1:] != marks[:, :-1], marks[1:] != marks[:-1]
     edges[:, 1:] |= across
     edges[:, :-1] |= across
-    down = np.abs(np.diff(grey, axis=0)) > _CONTRAST
     edges[1:] |= down
     edges[:-1] |= down
     return edges

@@ -218,4 +218,3 @@ def _make_endless(drawn: mujoco.MjModel, floor: int) -> None:
         drawn.mat_texrepeat[material] /= 2 * drawn.geom_size[floor, :2]
         drawn.mat_texuniform[material] = True
     drawn.geom_size[floor, :2] = 0
-    drawn.vis.rgba.haze[3] = 0

@@ -87,7 +87,7 @@ class Ant(Locomotion):
         body = self.model.id("body", body) if isinstance(body, str) else body
         x_velocity, y_velocity = after.changes["xpos"][body, :2] / self.control_timestep
         forward = self.forward_reward_weight * x_velocity
-        survive = self.healthy_reward * healthy
+        survive = jnp.where(healthy, self.healthy_reward, 0.0)
         control = -self.ctrl_cost_weight * sum_of_squares(action)
         contact = jnp.zeros(())
         if self.contact_cost_weight != 0:

@@ -111,7 +111,7 @@ class Humanoid(HumanoidBody):
         distance = mass @ after.changes["xipos"] / mass.sum()
         x_velocity, y_velocity, _ = distance / self.control_timestep
         forward = self.forward_reward_weight * x_velocity
-        survive = self.healthy_reward * healthy
+        survive = jnp.where(healthy, self.healthy_reward, 0.0)
         control = -self.ctrl_cost_weight * sum_of_squares(action)
         contact = -_contact_cost(after, self.contact_cost_weight, self.contact_cost_range)
         return Outcome(

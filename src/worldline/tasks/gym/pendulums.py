@@ -86,7 +86,7 @@ class InvertedDoublePendulum(GymTask):
         x, _, height = after.fields["site_xpos"][0]
         _, lower, upper = after.qvel
         fallen = height <= 1
-        survive = self.healthy_reward * ~fallen
+        survive = jnp.where(fallen, 0.0, self.healthy_reward)
         distance = -(0.01 * x**2 + (height - 2) ** 2)
         velocity = -(1e-3 * lower**2 + 5e-3 * upper**2)
         return Outcome(

@@ -72,7 +72,7 @@ class PlanarWalker(Locomotion):
         healthy = self.healthy(after)
         x_velocity = after.changes["qpos"][0] / self.control_timestep
         forward = self.forward_reward_weight * x_velocity
-        survive = self.healthy_reward * healthy
+        survive = jnp.where(healthy, self.healthy_reward, 0.0)
         control = -self.ctrl_cost_weight * sum_of_squares(action)
         return Outcome(
             reward=forward + survive + control,
