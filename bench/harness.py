@@ -126,13 +126,56 @@ class StepWorker:
 def interleave(
     contenders: Mapping[str, Callable[[], float]], repeats: int, progress: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Measures all contenders in turn, over and over, so that a slow minute slows them all."""
+    """Measures all contenders in turn, over and over, so that a slow minute slows them all.
+
+    A measurement beside which somebody else used the machine is taken again, a few times.
+    """
     measured: dict[str, list[float]] = {name: [] for name in contenders}
     for repeat in range(repeats):
         for name, measure in contenders.items():
             progress(f"{name}, {repeat + 1} of {repeats}")
-            measured[name].append(measure())
+            measured[name].append(_undisturbed(measure, progress))
     return measured
+
+
+def _undisturbed(measure: Callable[[], float], progress: Callable[[str], None]) -> float:
+    for _ in range(_ATTEMPTS):
+        wait_until_quiet()
+        value = measure()
+        if _busy() < _QUIET:
+            return value
+        progress("the machine is busy: once more")
+    progress("the machine stays busy: taken as it is")
+    return value
+
+
+#: The share of the machine's cores that others may use during a measurement.
+_QUIET = 0.1
+_ATTEMPTS = 5
+
+
+def wait_until_quiet(limit: float = 60.0) -> None:
+    """Returns when others leave the machine alone, or after `limit` seconds."""
+    end = time.monotonic() + limit
+    while _busy() > _QUIET and time.monotonic() < end:
+        time.sleep(0.5)
+
+
+def _busy(seconds: float = 0.15) -> float:
+    """The share of the cores in use while this process sleeps; 0 where the system does not tell."""
+
+    def times() -> tuple[int, int]:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        numbers = [int(field) for field in fields]
+        return sum(numbers), numbers[3] + numbers[4]  # all, and idle or waiting for a disk
+
+    try:
+        total, idle = times()
+        time.sleep(seconds)
+        later, later_idle = times()
+    except OSError:
+        return 0.0
+    return 1.0 - (later_idle - idle) / max(1, later - total)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,9 +84,8 @@ class Gaussian(eqx.Module):
     log_std: Array
     """`(nact,)` or `(..., nact)`"""
 
-    def sample(self, key: Key) -> Array:
-        """A draw, `(..., nact)`."""
-        noise = jax.random.normal(key, self.mean.shape)
+    def at(self, noise: Array) -> Array:
+        """The draw that standard normal noise `(..., nact)` makes of it, `(..., nact)`."""
         return self.mean + jnp.exp(self.log_std) * noise
 
     def log_prob(self, action: Array) -> Array:

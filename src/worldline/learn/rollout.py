@@ -44,9 +44,9 @@ def unroll(
         over steps.
     """
 
-    def step(state: WorldsState, key: Key) -> tuple[WorldsState, tuple[Rollout, Metrics]]:
+    def step(state: WorldsState, noise: Array) -> tuple[WorldsState, tuple[Rollout, Metrics]]:
         distribution = policy.actor(policy.statistics.normalize(state_of(state.obs)))
-        raw = distribution.sample(key)
+        raw = distribution.at(noise)
         after, step = worlds.step(state, policy.to_action(raw))
         taken = Rollout(
             obs=state.obs,
@@ -60,7 +60,9 @@ def unroll(
         )
         return after, (taken, step.metrics)
 
-    state, (rollout, metrics) = jax.lax.scan(step, state, jax.random.split(key, length))
+    # Drawn at once: a generator run by run in the loop would cost as much as small physics.
+    noise = jax.random.normal(key, (length, worlds.num_worlds, *policy.low.shape))
+    state, (rollout, metrics) = jax.lax.scan(step, state, noise)
     return state, rollout, _summary(metrics, rollout.terminated | rollout.truncated)
 
 

@@ -118,7 +118,7 @@ class FakePhysics(Physics):
         model, parts = self.model.mj, []
         for joint in range(model.njnt):
             q, v = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
-            kind = model.jnt_type[joint]
+            kind = mujoco.mjtJoint(model.jnt_type[joint])
             if kind == mujoco.mjtJoint.mjJNT_FREE:
                 parts.append(qpos[q : q + 3] + self.model.timestep * qvel[v : v + 3])
                 q, v = q + 3, v + 3

@@ -92,7 +92,8 @@ class NativePhysics(Physics):
         self._lock = threading.Lock()
         self._batches: collections.OrderedDict[_BatchKey, _Rows] = collections.OrderedDict()
         one_row = _Rows(self, 1, ())
-        self._words = 2 * (one_row.batch.state.shape[1] + sum(one_row.tracked_sizes))
+        words = 2 * (one_row.batch.state.shape[1] + sum(one_row.tracked_sizes))
+        self._layout = _layout(model, reads, words)
 
     def start(
         self,
@@ -136,7 +137,7 @@ class NativePhysics(Physics):
             value = jnp.asarray(inputs[name], jnp.float32)
             operands.append(value.reshape(self.input_shape(name)))
         operands += [variation[name] for name in call.variation]
-        results = dict(zip(self._layout(), _native.bind(*operands, call=call), strict=True))
+        results = dict(zip(self._layout, _native.bind(*operands, call=call), strict=True))
         return PhysicsState(
             qpos=results["qpos"],
             qvel=results["qvel"],
@@ -154,24 +155,6 @@ class NativePhysics(Physics):
         words = np.ascontiguousarray(np.asarray(state.engine))
         return words.view(np.float64)[..., : mujoco.mj_stateSize(self.model.mj, _INTEGRATION)]
 
-    def _layout(self) -> dict[Any, tuple[tuple[int, ...], Any]]:
-        """What a call returns of one world, in order: name to shape and dtype."""
-        model, reads = self.model, self.reads
-        layout: dict[Any, tuple[tuple[int, ...], Any]] = {
-            "words": ((self._words,), np.uint32),
-            "diverged": ((), np.bool_),
-            "time": ((), np.float32),
-            "qpos": ((model.nq,), np.float32),
-            "qvel": ((model.nv,), np.float32),
-            "act": ((model.na,), np.float32),
-        }
-        for name in reads.fields:
-            shape, dtype = model.data_field(name)
-            layout["field", name] = (shape, np.float32 if dtype.kind == "f" else dtype)
-        for name in reads.changes:
-            layout["change", name] = (model.data_field(name)[0], np.float32)
-        return layout
-
     def _rows(self, rows: int, variation: tuple[str, ...]) -> _Rows:
         """The scratch batch for a number of rows and the fields that vary among them."""
         key = (rows, variation)
@@ -181,6 +164,26 @@ class NativePhysics(Physics):
                 self._batches.popitem(last=False)
         self._batches.move_to_end(key)
         return self._batches[key]
+
+
+def _layout(
+    model: Model, reads: Reads, words: int
+) -> dict[str | tuple[str, str], tuple[tuple[int, ...], Any]]:
+    """What a call returns of one world, in order: name to shape and dtype."""
+    layout: dict[str | tuple[str, str], tuple[tuple[int, ...], Any]] = {
+        "words": ((words,), np.uint32),
+        "diverged": ((), np.bool_),
+        "time": ((), np.float32),
+        "qpos": ((model.nq,), np.float32),
+        "qvel": ((model.nv,), np.float32),
+        "act": ((model.na,), np.float32),
+    }
+    for name in reads.fields:
+        shape, dtype = model.data_field(name)
+        layout["field", name] = (shape, np.float32 if dtype.kind == "f" else dtype)
+    for name in reads.changes:
+        layout["change", name] = (model.data_field(name)[0], np.float32)
+    return layout
 
 
 _BatchKey: TypeAlias = tuple[int, tuple[str, ...]]
@@ -201,10 +204,10 @@ class _Call:
         """Runs on the host; calls no JAX. Operands and results have the same leading axes."""
         mask, *rest = operands
         lead, rows = mask.shape, int(mask.size)
-        results = [
-            np.zeros((rows, *shape), dtype) for shape, dtype in self.physics._layout().values()
-        ]
         ids = None if mask.all() else np.flatnonzero(mask).astype(np.int32)
+        make = np.empty if ids is None else np.zeros
+        layout = self.physics._layout.values()
+        results = [make((rows, *shape), dtype) for shape, dtype in layout]
         if rows and (ids is None or len(ids)):
             flat = [np.reshape(x, (rows, -1)) for x in rest]
             with self.physics._lock, quiet():
@@ -333,7 +336,7 @@ def _evaluate(*operands: Array, call: _Call) -> list[Array]:
 def _shapes(mask: Any, *_: Any, call: _Call) -> list[jax.core.ShapedArray]:
     return [
         jax.core.ShapedArray(mask.shape + shape, np.dtype(dtype))
-        for shape, dtype in call.physics._layout().values()
+        for shape, dtype in call.physics._layout.values()
     ]
 
 

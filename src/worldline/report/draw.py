@@ -117,16 +117,18 @@ def _aim_shadows(scene: mujoco.MjvScene, camera: mujoco.MjvCamera) -> None:
 @contextlib.contextmanager
 def _rays(job: Job) -> Iterator[Images]:
     """The renderer that needs no graphics library, on every core."""
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(cores or 1, job.frames)
     idle: queue.SimpleQueue[tuple[RayPainter, mujoco.MjData]] = queue.SimpleQueue()
-    for _ in range(workers or 1):
+    for _ in range(workers):
         idle.put((RayPainter(job.model, job.size), mujoco.MjData(job.model)))
 
     def paint(frame: int) -> tuple[int, NDArray]:
         painter, data = idle.get()
-        image = painter.paint(data, _pose(job, data, frame))
-        idle.put((painter, data))
-        return frame, image
+        try:
+            return frame, painter.paint(data, _pose(job, data, frame))
+        finally:
+            idle.put((painter, data))
 
     with ThreadPoolExecutor(workers) as pool:
         yield lambda frames: pool.map(paint, frames)

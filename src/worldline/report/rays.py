@@ -40,7 +40,7 @@ class RayPainter:
         self._model = model
         self._scene = mujoco.MjvScene(model, maxgeom=1)
         self._colours = _geom_colours(model)
-        self._planes = np.append(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE, False)
+        self._planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
         height, width = size
         self._size = size
         y, x = np.mgrid[:height, :width]
@@ -90,9 +90,9 @@ class RayPainter:
         height = rays[:, 2:].astype(np.float32)
         colour: NDArray = _SKY_HORIZON + (_SKY_TOP - _SKY_HORIZON) * np.sqrt(height.clip(0, 1))
         hit = np.flatnonzero(geom >= 0)
-        floor = self._planes[geom[hit]]
         point = origin + distance[hit, None] * rays[hit]
         normal = normal[hit].astype(np.float32)
+        floor = self._planes[geom[hit]] & (normal[:, 2] > 0.9)
         lit = (normal @ _SUN).clip(0)
         near = np.flatnonzero((lit > 0) & (~floor | (distance[hit] < 16 * cell)))
         lit[near] *= self._sunlit(data, point[near], cell)
@@ -112,6 +112,8 @@ class RayPainter:
 
     def _sunlit(self, data: mujoco.MjData, point: NDArray, cell: float) -> NDArray:
         """Whether each point sees the sun: a lamp so far away that its rays are parallel."""
+        if not len(point):
+            return np.zeros(0, bool)
         lamp = _SUN * 1000 * cell + point.mean(axis=0)
         rays = point - lamp
         length = np.linalg.norm(rays, axis=1)
@@ -126,10 +128,11 @@ class RayPainter:
         count = len(rays)
         geom, distance = np.empty(count, np.int32), np.empty(count)
         normal = np.empty(3 * count)
-        mujoco.mj_multiRay(
-            self._model, data, origin, rays.ravel(), _GROUPS, True, -1,
-            geom, distance, normal, count, mujoco.mjMAXVAL,
-        )  # fmt: skip
+        if count:
+            mujoco.mj_multiRay(
+                self._model, data, origin, rays.ravel(), _GROUPS, True, -1,
+                geom, distance, normal, count, mujoco.mjMAXVAL,
+            )  # fmt: skip
         return geom, distance, normal.reshape(-1, 3)
 
 

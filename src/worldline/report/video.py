@@ -28,7 +28,7 @@ _INSTALL = "for MuJoCo's own renderer: apt-get install libegl1 libgl1-mesa-dri l
 _TIME_LIMIT_S = 600
 
 #: What each renderer is called, beside its own name; for two, also the library that it needs.
-_NAMES = {"egl": "EGL", "osmesa": "OSMesa", "glfw": "GLFW", "rays": "ray casting"}
+_NAMES = {"egl": "EGL", "osmesa": "OSMesa", "glfw": "GLFW", "rays": "casting rays"}
 
 
 class RenderUnavailableError(WorldlineError, RuntimeError):
@@ -109,24 +109,32 @@ def render_episode(
 
 def _draw_with_any(job: Job, renderer: Renderer) -> str:
     """Runs the job with the first renderer that works; how that went, in one line."""
-    backends = _backends(renderer)
-    reason = "" if backends != ["rays"] or renderer == "rays" else "no EGL or OSMesa library found"
-    for backend in backends:
+    reason = "no EGL or OSMesa library was found"
+    for backend in _backends(renderer):
         failure = _draw(job, backend)
+        if failure is None and backend != "rays":
+            return f"rendered by MuJoCo with {_NAMES.get(backend, backend)}"
         if failure is None:
-            note = f"rendered by {_NAMES.get(backend, backend)}"
-            return f"{note}, since {reason}; {_INSTALL}" if reason and backend == "rays" else note
+            why = "" if _rays_chosen(renderer) else f", since {reason}; {_INSTALL}"
+            return f"rendered by casting rays{why}"
         reason = f"{_NAMES.get(backend, backend)} failed ({failure})"
     raise RenderUnavailableError(f"the episode cannot be drawn: {reason}; {_INSTALL}")
 
 
+def _rays_chosen(renderer: Renderer) -> bool:
+    """Whether the user wants no graphics library."""
+    chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
+    off = chosen in ("disable", "disabled", "off", "false", "0")
+    return renderer == "rays" or (renderer == "auto" and off)
+
+
 def _backends(renderer: Renderer) -> list[str]:
     """The renderers to try, best first: values of `MUJOCO_GL`, and `rays`."""
+    if _rays_chosen(renderer):
+        return ["rays"]
     if renderer != "auto":
         return [renderer]
     chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
-    if chosen in ("disable", "disabled", "off", "false", "0"):
-        return ["rays"]
     if chosen in ("glfw", "glx", "egl", "osmesa", "cgl", "wgl"):
         return [chosen, "rays"]
     if sys.platform != "linux":
