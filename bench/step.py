@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import tyro
-from harness import (
+
+from _harness import (
     PEERS,
     Finding,
     MissingPeerError,
@@ -29,6 +30,7 @@ from harness import (
     show_findings,
     use_cores,
 )
+from peers.protocol import GYMNASIUM
 
 Measure: TypeAlias = Callable[[], float]
 
@@ -266,7 +268,8 @@ class Replay:
         """Environment steps a second, timed."""
         begin = time.perf_counter()
         self._run()
-        return self.controls[..., 0].size / (time.perf_counter() - begin)
+        steps = len(self.controls) * len(self.start)
+        return steps / (time.perf_counter() - begin)
 
     def _run(self) -> None:
         batch, controls = self._batch, self._controls
@@ -309,9 +312,6 @@ def random_end() -> Any:
 
 def start_peers(config: StepBench, task: str) -> dict[str, StepWorker]:
     """Processes that step EnvPool and Gymnasium; a peer that is not installed is left out."""
-    sys.path.insert(0, str(PEERS))
-    from protocol import GYMNASIUM
-
     if task not in GYMNASIUM:
         return {}
     name, envs = GYMNASIUM[task], str(config.gymnasium_envs)

@@ -43,8 +43,10 @@ class Settings:
     """Gradient steps a pass."""
     learning_rate: float = 3e-4
     """Adam's."""
-    anneal: bool = False
-    """Whether the learning rate falls linearly to zero over the budget."""
+    anneal_to: float = 1.0
+    """The fraction of itself that the learning rate falls to, linearly; 1: it stays."""
+    anneal_steps: int = 0
+    """Environment steps that this takes; 0: the budget of time."""
     discount: float = 0.99
     """Of future rewards."""
     gae_lambda: float = 0.95
@@ -61,17 +63,26 @@ class Settings:
     """Longer gradients are shortened to it."""
     log_std: float = 0.0
     """Initial logarithm of the action's standard deviation."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers, of policy and value function alike."""
+    actor_hidden: tuple[int, ...] = (64, 64)
+    """Widths of the policy's hidden layers."""
+    critic_hidden: tuple[int, ...] = (64, 64)
+    """Widths of the value function's hidden layers."""
     activation: str = "tanh"
     """`tanh` or `relu`."""
     orthogonal: bool = True
     """Whether weights start orthogonal, the policy's last layer near zero."""
+    rescale: bool = False
+    """Whether the policy acts in [-1, 1], scaled to the bounds, rather than in their own units."""
 
     @property
     def batch_size(self) -> int:
         """Transitions in a minibatch."""
         return self.num_envs * self.num_steps // self.minibatches
+
+    def learning_rate_at(self, steps: int, left: float) -> float:
+        """The learning rate after `steps` environment steps, with `left` of the budget to come."""
+        progress = steps / self.anneal_steps if self.anneal_steps else 1.0 - left
+        return self.learning_rate * (1.0 - (1.0 - self.anneal_to) * min(1.0, progress))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,8 +113,11 @@ class Job:
         """The job that a worker was started with."""
         fields = json.loads(sys.argv[1])
         if fields["settings"] is not None:
-            settings = fields["settings"]
-            fields["settings"] = Settings(**settings | {"hidden": tuple(settings["hidden"])})
+            listed = fields["settings"].items()
+            settings: dict[str, Any] = {
+                name: tuple(v) if isinstance(v, list) else v for name, v in listed
+            }
+            fields["settings"] = Settings(**settings)
         return Job(**fields)
 
 

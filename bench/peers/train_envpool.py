@@ -8,6 +8,7 @@ episode, which makes bootstrapping at a time limit exact; CleanRL's file does wi
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -45,8 +46,8 @@ class Policy(nn.Module):
 
     def __init__(self, nobs: int, nact: int, settings: Settings) -> None:
         super().__init__()
-        self.mean = mlp(nobs, nact, settings, last_gain=0.01)
-        self.value = mlp(nobs, 1, settings, last_gain=1.0)
+        self.mean = mlp((nobs, *settings.actor_hidden, nact), settings, last_gain=0.01)
+        self.value = mlp((nobs, *settings.critic_hidden, 1), settings, last_gain=1.0)
         self.log_std = nn.Parameter(torch.full((nact,), settings.log_std))
 
     def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
@@ -59,12 +60,11 @@ class Policy(nn.Module):
         return (self.log_std + 0.5 * np.log(2 * np.pi * np.e)).sum()
 
 
-def mlp(inputs: int, outputs: int, settings: Settings, last_gain: float) -> nn.Sequential:
+def mlp(sizes: tuple[int, ...], settings: Settings, last_gain: float) -> nn.Sequential:
     """A multilayer perceptron."""
     activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[settings.activation]
-    sizes = (inputs, *settings.hidden, outputs)
     layers: list[nn.Module] = []
-    for index, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for index, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
         linear = nn.Linear(fan_in, fan_out)
         last = index == len(sizes) - 2
         if settings.orthogonal:
@@ -97,6 +97,9 @@ class Trainer:
         )
         space = self.envs.action_space
         self.low, self.high = space.low, space.high
+        self.middle, self.reach = 0.0, 1.0
+        if settings.rescale:
+            self.middle, self.reach = (self.low + self.high) / 2, (self.high - self.low) / 2
         nobs = self.envs.observation_space.shape[0]
         self.policy = Policy(nobs, space.shape[0], settings)
         self.adam = torch.optim.Adam(
@@ -124,6 +127,10 @@ class Trainer:
         self.running_return[done] = 0.0
         return np.clip(reward / np.sqrt(self.return_moments.var + 1e-8), -10, 10)
 
+    def _bounded(self, action: Tensor) -> NDArray:
+        """The policy's choice as an action of the environment."""
+        return np.clip(self.middle + self.reach * action.numpy(), self.low, self.high)
+
     @torch.no_grad()
     def rollout(self) -> Batch:
         """`num_steps` steps of every environment, and the advantages of their actions."""
@@ -135,9 +142,7 @@ class Trainer:
         for t in range(settings.num_steps):
             mean = policy.mean(self.obs)
             action = mean + torch.exp(policy.log_std) * torch.randn_like(mean)
-            obs, reward, terminated, truncated, _ = self.envs.step(
-                np.clip(action.numpy(), self.low, self.high)
-            )
+            obs, reward, terminated, truncated, _ = self.envs.step(self._bounded(action))
             done = terminated | truncated
             rewards[t] = self._scale(reward, done)
             terminals[t], dones[t], real[t] = terminated, done, ~self.was_done
@@ -145,8 +150,9 @@ class Trainer:
             observations.append(self.obs)
             actions.append(action)
         self.steps += int(real.sum())
-        return self._batch(torch.stack(observations), torch.stack(actions), rewards, terminals,
-                           dones, real)
+        return self._batch(
+            torch.stack(observations), torch.stack(actions), rewards, terminals, dones, real
+        )
 
     def _batch(
         self,
@@ -217,10 +223,8 @@ class Trainer:
             returns, running = np.zeros(EPISODES), np.ones(EPISODES, bool)
             obs = envs.reset()[0]
             while running.any():
-                action = self.policy.mean(self._normal(obs)).numpy()
-                obs, reward, terminated, truncated, _ = envs.step(
-                    np.clip(action, self.low, self.high)
-                )
+                action = self._bounded(self.policy.mean(self._normal(obs)))
+                obs, reward, terminated, truncated, _ = envs.step(action)
                 returns += np.where(running, reward, 0.0)
                 running &= ~(terminated | truncated)
             return float(returns.mean())
@@ -241,8 +245,7 @@ def main() -> None:
     go_on = True
     while go_on:
         batch = trainer.rollout()
-        left = trial.left if settings.anneal else 1.0
-        trainer.learn(batch, settings.learning_rate * left)
+        trainer.learn(batch, settings.learning_rate_at(trainer.steps, trial.left))
         go_on = trial.after_update(trainer.steps)
 
 

@@ -15,6 +15,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 #: Seeds of the evaluation's episodes start here, far from training's.
 EVALUATION_SEED = 10_000
+#: More than any budget of time allows.
+STEPS = 10**9
 
 
 class Schedule(BaseCallback):
@@ -32,24 +34,25 @@ class Schedule(BaseCallback):
         return self._go_on
 
 
-def vector(name: str, num_envs: int, seed: int) -> DummyVecEnv:
+def vector(name: str, num_envs: int, seed: int, rescale: bool) -> DummyVecEnv:
     """Environments in this process: for these tasks the fastest of the library's vectors."""
 
     def make() -> gymnasium.Env[Any, Any]:
-        return gymnasium.make(name, disable_env_checker=True)
+        env = gymnasium.make(name, disable_env_checker=True)
+        return gymnasium.wrappers.RescaleAction(env, -1.0, 1.0) if rescale else env
 
     envs = DummyVecEnv([make] * num_envs)
     envs.seed(seed)
     return envs
 
 
-def evaluator(name: str, model: Any, training: VecNormalize) -> Callable[[], float]:
+def evaluator(name: str, rescale: bool, model: Any, training: VecNormalize) -> Callable[[], float]:
     """A function that gives the policy's mean return over `EPISODES` deterministic episodes."""
     made: list[DummyVecEnv] = []
 
     def evaluate() -> float:
         if not made:
-            made.append(vector(name, EPISODES, EVALUATION_SEED))
+            made.append(vector(name, EPISODES, EVALUATION_SEED, rescale))
         envs = made[0]
         returns, running = np.zeros(EPISODES), np.ones(EPISODES, bool)
         obs = envs.reset()
@@ -63,7 +66,9 @@ def evaluator(name: str, model: Any, training: VecNormalize) -> Callable[[], flo
     return evaluate
 
 
-def ppo(job: Job, settings: Settings, envs: VecNormalize) -> Any:
+def ppo(
+    job: Job, settings: Settings, envs: VecNormalize, learning_rate: Callable[[float], float]
+) -> Any:
     """The library's own algorithm with the job's settings."""
     if job.library == "sbx":
         import flax.linen as nn
@@ -74,11 +79,11 @@ def ppo(job: Job, settings: Settings, envs: VecNormalize) -> Any:
         from stable_baselines3 import PPO
 
         activation = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[settings.activation]
-    hidden = list(settings.hidden)
+    hidden = {"pi": list(settings.actor_hidden), "vf": list(settings.critic_hidden)}
     return PPO(
         "MlpPolicy",
         envs,
-        learning_rate=settings.learning_rate,
+        learning_rate=learning_rate,
         n_steps=settings.num_steps,
         batch_size=settings.batch_size,
         n_epochs=settings.epochs,
@@ -90,7 +95,7 @@ def ppo(job: Job, settings: Settings, envs: VecNormalize) -> Any:
         vf_coef=settings.value,
         max_grad_norm=settings.max_grad_norm,
         policy_kwargs={
-            "net_arch": {"pi": hidden, "vf": hidden},
+            "net_arch": hidden,
             "activation_fn": activation,
             "log_std_init": settings.log_std,
             "ortho_init": settings.orthogonal,
@@ -109,10 +114,16 @@ def main() -> None:
         raise SystemExit("error: the job has no settings")
     torch.set_num_threads(job.threads)
     name = GYMNASIUM[job.task]
-    envs = VecNormalize(vector(name, settings.num_envs, job.seed), gamma=settings.discount)
-    model = ppo(job, settings, envs)
-    trial = Trial(job, evaluator(name, model, envs))
-    model.learn(10**9, callback=Schedule(trial), log_interval=10**9)
+    training = vector(name, settings.num_envs, job.seed, settings.rescale)
+    envs = VecNormalize(training, gamma=settings.discount)
+
+    def learning_rate(remaining: float) -> float:
+        return settings.learning_rate_at(round((1.0 - remaining) * STEPS), trial.left)
+
+    trial = Trial(job, lambda: evaluate())
+    model = ppo(job, settings, envs, learning_rate)
+    evaluate = evaluator(name, settings.rescale, model, envs)
+    model.learn(STEPS, callback=Schedule(trial), log_interval=STEPS)
 
 
 if __name__ == "__main__":

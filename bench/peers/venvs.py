@@ -1,4 +1,4 @@
-"""Makes the peers' virtual environments under `.bench/venvs`, one each: `python bench/peers/venvs.py`.
+"""Makes the peers' virtual environments, one each, under `.bench/venvs`.
 
 Torch goes in first, from the index of CPU builds if one is given, because its builds for graphics
 cards, which pip prefers, are gigabytes that no measurement here uses.

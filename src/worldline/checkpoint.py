@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,12 @@ def save_policy(folder: str | os.PathLike[str], policy: Policy) -> Path:
     for layer, (weight, bias) in enumerate(zip(actor.mean.weights, actor.mean.biases, strict=True)):
         arrays |= {f"weight_{layer}": weight, f"bias_{layer}": bias}
     about = {"format": _FORMAT, "activation": actor.mean.activation, "squash": policy.squash}
+    plain: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+    content = io.BytesIO()
+    np.savez(content, about=np.array(json.dumps(about)), **plain)
     path = Path(folder) / POLICY_FILE
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            plain: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-            np.savez(file, about=np.array(json.dumps(about)), **plain)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
+        _write(path, content.getvalue())
     except OSError as error:
         raise RunError(
             f"cannot write {str(path)!r}: {error.strerror}; make room, or give --out"
@@ -67,13 +65,17 @@ def load_policy(run: str | os.PathLike[str]) -> Policy:
     """
     path = Path(run) / POLICY_FILE if Path(run).is_dir() else Path(run)
     if not path.is_file():
+        if (path.parent / "config.json").is_file():
+            raise RunError(
+                f"{str(run)!r} has no policy yet; the first evaluation of a run saves one"
+            )
         raise RunError(f"no policy at {str(path)!r}; give a folder that `worldline train` made")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(str(arrays.pop("about")))
         return _policy(arrays, about)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # whatever NumPy and zipfile make of a damaged file
         raise RunError(
             f"the policy at {str(path)!r} is damaged: {error}; train it again"
         ) from error
@@ -94,3 +96,17 @@ def _policy(arrays: dict[str, Any], about: dict[str, Any]) -> Policy:
         high=values["action_high"],
         squash=about["squash"],
     )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all, whenever the process dies."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

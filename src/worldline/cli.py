@@ -6,22 +6,26 @@ import time
 
 _BEGAN = time.perf_counter()  # before the heavy imports, which the run's clock counts
 
+import contextlib
 import dataclasses
+import io
+import itertools
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import tyro
-
-from worldline.errors import ConfigError, RunError, WorldlineError, did_you_mean
+from worldline.errors import ConfigError, RunError, TaskError, WorldlineError, did_you_mean
 
 if TYPE_CHECKING:
     from worldline.env.env import Env
-    from worldline.env.task import Task
+    from worldline.learn.policy import Policy
     from worldline.report import RunFolder
+
+T = TypeVar("T")
 
 _USAGE = """\
 usage: worldline COMMAND ...
@@ -34,6 +38,8 @@ usage: worldline COMMAND ...
 
 `worldline COMMAND --help` tells more; `worldline train TASK --help` shows every setting."""
 
+_HELP = ("-h", "--help")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command.
@@ -42,10 +48,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments, by default those of the process.
 
     Returns:
-        The exit status: 0, or 2 after an error of one line, or 130 after a second Ctrl-C.
+        The exit status: 0, also after a training that Ctrl-C ended; 2 after an error of one line;
+        130 for a command that Ctrl-C broke off.
     """
     name, *rest = [*(sys.argv[1:] if argv is None else argv)] or ["--help"]
-    if name in ("-h", "--help", "help"):
+    try:
+        with _sigterm_as_ctrl_c():
+            status = _run(name, rest)
+            sys.stdout.flush()
+        return status
+    except WorldlineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(name: str, argv: list[str]) -> int:
+    if name in (*_HELP, "help"):
         print(_USAGE)
         return 0
     if name == "--version":
@@ -53,38 +77,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"worldline {__version__}")
         return 0
-    try:
-        if name not in _COMMANDS:
-            raise ConfigError(f"there is no command {name!r}{did_you_mean(name, _COMMANDS)}")
-        return _COMMANDS[name](rest)
-    except WorldlineError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    if name not in _COMMANDS:
+        raise ConfigError(f"there is no command {name!r}{did_you_mean(name, _COMMANDS)}")
+    return _COMMANDS[name](argv)
 
 
 def _train(argv: list[str]) -> int:
-    task, rest = _positional(argv, "train", "TASK, such as gym/half-cheetah")
     from worldline.env.env import Env
-    from worldline.tasks.registry import task_class
+    from worldline.interrupt import graceful_stop
     from worldline.train import train
 
-    settings = _train_settings(task, task_class(task), rest)
+    name, rest = _take_task(argv)
+    settings = _train_settings(name, rest)
+    assert name is not None
     _use_compilation_cache()
     env = Env(settings.task, settings.run.physics)
-    result = train(task, env, settings.run, settings.ppo, _BEGAN)
+    result = train(name, env, settings.run, settings.ppo, _BEGAN, graceful_stop())
     returns = result.evaluation.episode_return
+    mean, deviation = float(returns.mean()), float(returns.std())
     print(
-        f"{task}: return {returns.mean():.0f} +- {returns.std():.0f} "
+        f"{name}: return {_number(mean)} +- {_number(deviation)} "
         f"({len(returns)} episodes, deterministic) after {result.steps:,} steps "
         f"in {result.seconds:.0f} s" + (", interrupted" if result.interrupted else "")
     )
-    for what, file in (("curve", "curves.png"), ("video", "episode.mp4"), ("strip", "episode.png")):
+    files = {"curve": "curves.png", "video": "episode.mp4", "strip": "episode.png"}
+    for what, file in {**files, "policy": "policy.npz"}.items():
         if (result.folder / file).exists():
             print(f"  {what:7}{result.folder / file}")
-    print(f"  policy {result.folder}/policy.npz")
     print(f"  {result.video_note}")
     return 0
 
@@ -93,26 +112,26 @@ def _train(argv: list[str]) -> int:
 class _EvalSettings:
     """Evaluate a run's policy on fresh episodes."""
 
-    run: tyro.conf.Positional[Path]
+    run: Path
     """The run folder."""
     episodes: int = 20
     """Episodes, each in a world of its own."""
     seed: int = 1
     """Decides where they begin."""
 
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ConfigError(f"episodes is {self.episodes}; give 1 or more")
+        _check_seed(self.seed)
+
 
 def _eval(argv: list[str]) -> int:
-    settings = tyro.cli(_EvalSettings, args=argv, prog="worldline eval")
-    if settings.episodes < 1:
-        raise ConfigError(f"episodes is {settings.episodes}; give 1 or more")
-    _use_compilation_cache()
+    settings = _parse(_EvalSettings, argv, "worldline eval")
     import jax
 
-    from worldline.checkpoint import load_policy
     from worldline.learn.rollout import evaluator
 
-    folder, env = _open_run(settings.run)
-    policy = load_policy(folder.path)
+    _, env, policy = _open_run(settings.run)
     keys = jax.random.split(jax.random.key(settings.seed), 2)
     for name, key, deterministic in zip(
         ("deterministic", "stochastic"), keys, (True, False), strict=True
@@ -131,7 +150,7 @@ def _eval(argv: list[str]) -> int:
 class _RenderSettings:
     """Make a video and a strip of pictures of a run's policy."""
 
-    run: tyro.conf.Positional[Path]
+    run: Path
     """The run folder, where the files go."""
     seconds: float = 10.0
     """Length of the episode shown, at the most."""
@@ -140,19 +159,19 @@ class _RenderSettings:
     stochastic: bool = False
     """Draw the actions, rather than take the most likely."""
 
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < float("inf"):
+            raise ConfigError(f"seconds is {self.seconds}; give more than 0")
+        _check_seed(self.seed)
+
 
 def _render(argv: list[str]) -> int:
-    settings = tyro.cli(_RenderSettings, args=argv, prog="worldline render")
-    if not settings.seconds > 0:
-        raise ConfigError(f"seconds is {settings.seconds}; give more than 0")
-    _use_compilation_cache()
+    settings = _parse(_RenderSettings, argv, "worldline render")
     import jax
 
-    from worldline.checkpoint import load_policy
     from worldline.train import make_video
 
-    folder, env = _open_run(settings.run)
-    policy = load_policy(folder.path)
+    folder, env, policy = _open_run(settings.run)
     key = jax.random.key(settings.seed)
     note = make_video(folder, env, policy, key, settings.seconds, not settings.stochastic)
     print(note)
@@ -164,21 +183,23 @@ def _render(argv: list[str]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _ListSettings:
-    """List the tasks."""
+    """List the tasks: sizes of observation and action, actions a second, steps an episode."""
 
 
 def _list(argv: list[str]) -> int:
-    tyro.cli(_ListSettings, args=argv, prog="worldline list")
+    _parse(_ListSettings, argv, "worldline list")
+    from worldline.physics import engines
     from worldline.tasks.registry import list_tasks, make
 
-    row = "{:32} {:>12} {:>8} {:>10} {:>9}"
+    row = "{:30} {:>12} {:>8} {:>10} {:>8}"
     print(row.format("task", "observation", "action", "control", "episode"))
     for name in list_tasks():
-        env = make(name)
-        shape = getattr(env.observation_space, "shape", None) or "dict"
+        env = make(name, physics="fake")  # the quickest to build; no shape depends on the engine
+        obs, action = env.observation_space, env.action_space
+        size = "dict" if obs.shape is None else str(obs.shape)
         rate = f"{1 / env.task.control_timestep:.0f} Hz"
-        length = env.task.episode_length or "-"
-        print(row.format(name, str(shape), str(env.action_space.shape), rate, str(length)))
+        print(row.format(name, size, str(action.shape), rate, env.task.episode_length or "-"))
+    print(f"\nengines, for --physics: {', '.join(engines())}")
     return 0
 
 
@@ -187,7 +208,10 @@ def _bench(argv: list[str]) -> int:
     names = sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_"))
     if not names:
         raise ConfigError("the benchmarks are in the source; run this from a checkout of Worldline")
-    name, rest = _positional(argv, "bench", f"NAME: {', '.join(names)}")
+    name, *rest = argv or [""]
+    if name in _HELP:
+        print(f"usage: worldline bench NAME ...\n\nNAME is one of {', '.join(names)}.")
+        return 0
     if name not in names:
         raise ConfigError(f"there is no benchmark {name!r}{did_you_mean(name, names)}")
     return subprocess.call([sys.executable, str(folder / f"{name}.py"), *rest])
@@ -202,57 +226,127 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 }
 
 
-def _train_settings(name: str, task: type[Task], argv: list[str]) -> Any:
+def _take_task(argv: list[str]) -> tuple[str | None, list[str]]:
+    """The task among the arguments, wherever it stands, and the other arguments."""
+    from worldline.tasks.registry import list_tasks
+
+    known = [index for index, argument in enumerate(argv) if argument in list_tasks()]
+    # One that is misspelt is the first argument, or the first that belongs to no option.
+    previous = ["", *argv]
+    alone = [
+        index
+        for index, argument in enumerate(argv)
+        if not argument.startswith("-") and not previous[index].startswith("-")
+    ]
+    for index in (*known, *alone):
+        return argv[index], argv[:index] + argv[index + 1 :]
+    if set(_HELP) & set(argv):
+        return None, argv
+    raise TaskError("worldline train needs a TASK, such as gym/ant; `worldline list` names them")
+
+
+def _train_settings(name: str | None, argv: list[str]) -> Any:
     """`run`, `ppo` and `task` from the arguments, over the task's own defaults."""
+    import tyro
+
     from worldline.learn.ppo import PPOConfig
+    from worldline.tasks.registry import list_tasks, task_class
     from worldline.train import TrainConfig
 
     unprefixed = tyro.conf.arg(name="")
-    settings = dataclasses.make_dataclass(
-        "Settings",
-        [
-            ("run", Annotated[TrainConfig, unprefixed]),
-            ("ppo", Annotated[PPOConfig, unprefixed]),
-            ("task", task),
-        ],
-        frozen=True,
-    )
+    fields: list[tuple[str, Any]] = [
+        ("run", Annotated[TrainConfig, unprefixed]),
+        ("ppo", Annotated[PPOConfig, unprefixed]),
+    ]
+    if name is None:
+        settings = dataclasses.make_dataclass("Settings", fields, frozen=True)
+        return _parse(
+            settings,
+            argv,
+            "worldline train TASK",
+            f"Train a policy for a TASK: {', '.join(list_tasks())}. Each has defaults and options "
+            "of its own: see `worldline train TASK --help`.",
+            settings(run=TrainConfig(), ppo=PPOConfig()),
+        )
+    task = task_class(name)
+    settings = dataclasses.make_dataclass("Settings", [*fields, ("task", task)], frozen=True)
     default = settings(
         run=TrainConfig(**task.defaults.get("train", {})),
         ppo=PPOConfig(**task.defaults.get("ppo", {})),
         task=task(),
     )
-    description = f"Train a policy for {name}."
-    prog = f"worldline train {name}"
-    return tyro.cli(settings, args=argv, default=default, prog=prog, description=description)
+    prog, description = f"worldline train {name}", f"Train a policy for {name}."
+    return _parse(settings, argv, prog, description, default)
 
 
-def _positional(argv: list[str], command: str, what: str) -> tuple[str, list[str]]:
-    """The first argument that is no option, and all the others."""
-    for index, argument in enumerate(argv):
-        if not argument.startswith("-") and (index == 0 or not argv[index - 1].startswith("-")):
-            return argument, argv[:index] + argv[index + 1 :]
-    if "-h" in argv or "--help" in argv:
-        print(f"usage: worldline {command} {what} ...")
-        raise SystemExit(0)
-    raise ConfigError(f"worldline {command} needs a {what}")
+def _parse(
+    settings: type[T],
+    argv: list[str],
+    prog: str,
+    description: str | None = None,
+    default: T | None = None,
+) -> T:
+    """Settings from arguments by tyro, with its boxed complaints as errors of one line."""
+    import tyro
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            parsed, unknown = tyro.cli(
+                settings,
+                args=argv,
+                prog=prog,
+                description=description,
+                default=tyro.MISSING_NONPROP if default is None else default,
+                return_unknown_args=True,
+                config=(tyro.conf.PositionalRequiredArgs,),
+            )
+    except SystemExit as exit_:
+        if not exit_.code:  # help was asked for, and given
+            raise
+        raise ConfigError(f"{_unboxed(complaint.getvalue())}; see `{prog} --help`") from None
+    if unknown:
+        given = next((a for a in unknown if a.startswith("-")), unknown[0])
+        hint = did_you_mean(given, _options(settings)) or f"; see `{prog} --help`"
+        raise ConfigError(f"there is no option {given!r}{hint}")
+    return parsed
 
 
-def _open_run(path: Path) -> tuple[RunFolder, Env]:
-    """A run folder, and the environment that it was trained in."""
+def _unboxed(box: str) -> str:
+    """What tyro says in the first part of a box, in one line."""
+    rows = [row.strip("│|+ \t") for row in box.splitlines()[1:]]
+    said = itertools.takewhile(lambda row: row.strip("╰╯─-"), rows)
+    return " ".join(said).rstrip(".")
+
+
+def _options(settings: Any, prefix: str = "--") -> Iterator[str]:
+    """The options that stand for the fields of a dataclass, and of those in it."""
+    for field in dataclasses.fields(settings):
+        kind = getattr(field.type, "__origin__", field.type)  # of an Annotated type, what it is
+        if dataclasses.is_dataclass(kind):
+            yield from _options(kind, f"{prefix}task." if field.name == "task" else prefix)
+        else:
+            yield prefix + field.name.replace("_", "-")
+
+
+def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
+    """A run folder, the environment that it was trained in, and its policy."""
+    from worldline.checkpoint import load_policy
     from worldline.env.env import Env
     from worldline.report import RunFolder
     from worldline.tasks.registry import load_task
+    from worldline.train import saved_config
 
+    _use_compilation_cache()
     folder = RunFolder.open(path)
-    config = folder.config
+    config = saved_config(folder)
+    policy = load_policy(folder.path)
     try:
         task = load_task(config["task"], **config["options"])
-        return folder, Env(task, config["physics"])
-    except KeyError as error:
-        raise RunError(
-            f"{str(path)!r} is no training run: its config.json lacks {error}"
-        ) from error
+    except (TaskError, TypeError) as error:
+        version = folder.versions.get("worldline")
+        raise RunError(f"{str(path)!r} was made by worldline {version}: {error}") from error
+    return folder, Env(task, config["physics"]), policy
 
 
 def _use_compilation_cache() -> None:
@@ -260,9 +354,43 @@ def _use_compilation_cache() -> None:
     import jax
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-        jax.config.update("jax_compilation_cache_dir", str(cache / "worldline" / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        folder = _cache_folder() / "worldline" / "jax"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return  # everything works without
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _cache_folder() -> Path:
+    """Where this platform has programs keep what they can make again."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local").expanduser()
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+
+
+@contextlib.contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Lets SIGTERM end a command as Ctrl-C does: with what it holds cleaned up."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_seed(seed: int) -> None:
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}; give 0 or more")
+
+
+def _number(value: float) -> str:
+    """A return with as many digits as tell something."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import threading
 from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_ubyte, c_void_p
 from pathlib import Path
@@ -67,6 +68,11 @@ def library() -> ctypes.CDLL:
     return lib
 
 
+#: The settings are the process's: the first caller of `quiet` saves them, the last restores them.
+_quiet_lock = threading.Lock()
+_quiet_callers: list[_LogConfig] = []
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keeps MuJoCo's warnings off the terminal and out of `MUJOCO_LOG.TXT` for a while.
@@ -74,14 +80,19 @@ def quiet() -> Iterator[None]:
     Errors still arrive, as exceptions or as statuses, and the batch still counts its warnings.
     """
     lib = library()
-    config = lib.mju_getLogConfig()
-    silent = _LogConfig.from_buffer_copy(config)
-    silent.logto_console = silent.logto_file = 0
-    lib.mju_setLogConfig(silent)
+    with _quiet_lock:
+        loud = _quiet_callers[0] if _quiet_callers else lib.mju_getLogConfig()
+        _quiet_callers.append(loud)
+        silent = _LogConfig.from_buffer_copy(loud)
+        silent.logto_console = silent.logto_file = 0
+        lib.mju_setLogConfig(silent)
     try:
         yield
     finally:
-        lib.mju_setLogConfig(config)
+        with _quiet_lock:
+            loud = _quiet_callers.pop()
+            if not _quiet_callers:
+                lib.mju_setLogConfig(loud)
 
 
 class Batch:

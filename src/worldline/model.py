@@ -119,7 +119,8 @@ class Model:
             A read-only array of the field's own shape.
 
         Raises:
-            VariationError: no such field, or MuJoCo shares it among simulations.
+            VariationError: no such field, it counts or points instead of measuring (an integer),
+                or MuJoCo shares it among simulations.
         """
         from mujoco.batch import MODEL_FIELDS
 
@@ -128,6 +129,8 @@ class Model:
             raise VariationError(f"{field!r} is not a model field that can vary{hint}")
         owner, name = (self.mj.opt, field[4:]) if field.startswith("opt.") else (self.mj, field)
         value = np.asarray(getattr(owner, name)).view()
+        if value.dtype.kind != "f":
+            raise VariationError(f"{field!r} holds {value.dtype}; only real numbers can vary")
         value.flags.writeable = False
         return value
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -16,13 +16,18 @@ import numpy as np
 from worldline.checkpoint import save_policy
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
-from worldline.errors import ConfigError, RunError, TrainingDivergedError
+from worldline.errors import ConfigError, RunError
 from worldline.learn.policy import Policy
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import Evaluation, evaluator, record
-from worldline.learn.run import Progress, run
+from worldline.learn.run import run
 from worldline.report import ProgressDisplay, RenderUnavailableError, RunFolder, render_episode
 from worldline.types import Key
+
+#: Entered for the time of training, it gives the question "should I stop?".
+StopSignal: TypeAlias = AbstractContextManager[Callable[[], bool]]
+
+_NEVER: StopSignal = contextlib.nullcontext(lambda: False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +43,8 @@ class TrainConfig:
     out: Path | None = None
     """The run folder, new or empty; by default runs/<task>-<time>-s<seed>."""
     evaluations: int = 10
-    """How often the policy is evaluated, evenly over the run; the last time at its end."""
+    """How often the policy is evaluated and saved, evenly over the run; the last time at its end.
+    """
     eval_episodes: int = 16
     """Episodes of an evaluation, in worlds of their own, with the most likely actions."""
     video: bool = True
@@ -61,10 +67,11 @@ class Result:
     folder: Path
     steps: int
     seconds: float
-    """Wall-clock, evaluations and reports included."""
+    """Wall-clock until the last evaluation was done."""
     evaluation: Evaluation
     """Of the final policy."""
     interrupted: bool
+    """Whether it was asked to stop early."""
     video_note: str
     """How the video was drawn, or why there is none."""
 
@@ -75,10 +82,11 @@ def train(
     config: TrainConfig,
     ppo_config: PPOConfig,
     began: float | None = None,
+    stop_signal: StopSignal = _NEVER,
 ) -> Result:
     """Trains a policy and leaves a run folder behind.
 
-    Ctrl-C, or SIGTERM, ends the run cleanly after the update it is in.
+    However it ends, the policy of the last update that was done is in the folder.
 
     Args:
         task: the task's name, for the run folder.
@@ -86,6 +94,8 @@ def train(
         config: the run.
         ppo_config: the algorithm.
         began: `time.perf_counter()` of the process's start, from which the run's clock counts.
+        stop_signal: when the function that it gives says True, the run ends well after the update
+            it is in, with one more evaluation; see `worldline.interrupt.graceful_stop`.
 
     Raises:
         RunError: the run folder cannot be written.
@@ -96,44 +106,40 @@ def train(
     evaluate = evaluator(env, config.eval_episodes)
     folder = RunFolder.create(config.out, _resolved(task, env, config, ppo_config))
     init_key, eval_key, video_key = jax.random.split(jax.random.key(config.seed), 3)
-    state = learner.init(init_key)
-    policy = learner.policy(state)
-
-    progress: Progress[Any] = Progress(0, state, {}, 0.0, 0.0)
-    due = _evaluation_steps(config, learner.steps_per_update)
+    every = config.steps / config.evaluations
+    due = every
     with (
         folder,
         ProgressDisplay(config.steps, quiet=config.quiet) as display,
-        _stop_signal() as stopped,
+        stop_signal as stopped,
     ):
+        state = learner.init(init_key)
+        policy = learner.policy(state)
         try:
             for progress in run(learner, state, config.steps):
-                policy = learner.policy(progress.state)
-                metrics = progress.metrics
-                metrics["speed/steps_per_s"] = learner.steps_per_update / progress.update_seconds
-                if progress.step >= due[0] and not stopped():
-                    due.pop(0)
-                    metrics |= _measure(evaluate, policy, eval_key)
+                policy, metrics = learner.policy(progress.state), progress.metrics
+                last = progress.step >= config.steps or stopped()
+                if last or progress.step >= due:
+                    due += every
                     save_policy(folder.path, policy)
-                folder.write_metrics(progress.step, time.perf_counter() - began, metrics)
+                    # Each time the same episodes, so that they differ by the policy alone.
+                    evaluation = jax.device_get(evaluate(policy, jax.random.clone(eval_key)))
+                    metrics |= _summary(evaluation)
+                    last |= stopped()
+                metrics["speed/steps_per_s"] = learner.steps_per_update / progress.update_seconds
+                seconds = time.perf_counter() - began
+                folder.write_metrics(progress.step, seconds, metrics)
                 display.update(progress.step, metrics)
-                if stopped():
-                    display.note("stopping: saving what was learned")
+                if last:
                     break
-        except TrainingDivergedError:
-            save_policy(folder.path, policy)
+        except BaseException:
+            with contextlib.suppress(RunError):
+                save_policy(folder.path, policy)
+                folder.plot()
             raise
-        save_policy(folder.path, policy)
-        evaluation = jax.device_get(evaluate(policy, eval_key))
-        with contextlib.suppress(RunError):  # stopped before the first update: nothing to draw
-            folder.plot()
-        note = (
-            "no video: --no-video"
-            if not config.video
-            else make_video(folder, env, policy, video_key)
-        )
+        folder.plot()
         interrupted = stopped()
-    seconds = time.perf_counter() - began
+    note = _video(config, folder, env, policy, video_key, interrupted)
     return Result(folder.path, progress.step, seconds, evaluation, interrupted, note)
 
 
@@ -170,11 +176,31 @@ def make_video(
     return clip.note
 
 
+def saved_config(folder: RunFolder) -> dict[str, Any]:
+    """The configuration of a run, with tuples where JSON has lists.
+
+    So `load_task(config["task"], **config["options"])` makes the run's task again, and
+    `PPOConfig(**config["ppo"])` its algorithm.
+
+    Raises:
+        RunError: the folder's configuration is none of a training run.
+    """
+    config: dict[str, Any] = _tuples(folder.config)
+    missing = {"task", "options", "physics", "ppo"} - config.keys()
+    if missing:
+        raise RunError(
+            f"{str(folder.path)!r} is no training run: its config.json lacks {min(missing)!r}; "
+            "give a folder that `worldline train` made"
+        )
+    return config
+
+
 def _resolved(task: str, env: Env, config: TrainConfig, ppo_config: PPOConfig) -> dict[str, Any]:
     """The whole configuration, from which the run can be made again."""
+    options = {f.name: getattr(env.task, f.name) for f in dataclasses.fields(env.task) if f.init}
     return {
         "task": task,
-        "options": {f.name: getattr(env.task, f.name) for f in dataclasses.fields(env.task)},
+        "options": options,
         **dataclasses.asdict(config),
         "out": None,
         "algorithm": "ppo",
@@ -182,16 +208,14 @@ def _resolved(task: str, env: Env, config: TrainConfig, ppo_config: PPOConfig) -
     }
 
 
-def _evaluation_steps(config: TrainConfig, steps_per_update: int) -> list[float]:
-    """The steps at which to evaluate; the last evaluation of all is after the run."""
-    every = max(config.steps / config.evaluations, steps_per_update)
-    return [every * n for n in range(1, config.evaluations)] + [float("inf")]
+def _tuples(value: Any) -> Any:
+    """A JSON value with a tuple for every list."""
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _measure(
-    evaluate: Callable[[Policy, Key], Evaluation], policy: Policy, key: Key
-) -> dict[str, float]:
-    evaluation = evaluate(policy, key)
+def _summary(evaluation: Evaluation) -> dict[str, float]:
     return {
         "eval/return": float(evaluation.episode_return.mean()),
         "eval/return_std": float(evaluation.episode_return.std()),
@@ -199,24 +223,13 @@ def _measure(
     }
 
 
-@contextlib.contextmanager
-def _stop_signal() -> Iterator[Callable[[], bool]]:
-    """Turns the first Ctrl-C or SIGTERM into an answer to ask for; a second one interrupts."""
-    received: list[int] = []
-
-    def receive(number: int, _: Any) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    handled = (signal.SIGINT, signal.SIGTERM)
-    try:
-        before = {number: signal.signal(number, receive) for number in handled}
-    except ValueError:  # not the main thread: signals are somebody else's
-        yield lambda: False
-        return
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _video(
+    config: TrainConfig, folder: RunFolder, env: Env, policy: Policy, key: Key, interrupted: bool
+) -> str:
+    """The video at the end of a run; a line on how it went."""
+    if not config.video:
+        return "no video: --no-video"
+    if not interrupted:
+        with contextlib.suppress(KeyboardInterrupt):
+            return make_video(folder, env, policy, key)
+    return f"no video: interrupted; `worldline render {folder.path}` makes one"

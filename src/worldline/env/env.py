@@ -198,7 +198,7 @@ class Env:
         )
         return EnvState(
             physics=physics,
-            memory=start.memory,
+            memory=jax.tree.map(jnp.asarray, start.memory),
             obs=self.task.observe(physics, start.memory),
             reward=jnp.zeros(()),
             terminated=jnp.zeros((), bool),
@@ -218,29 +218,30 @@ class Env:
         task, model = self.task, self.model
         name = type(task).__name__
         start = jax.eval_shape(task.start, jax.random.key(0))
+        if not isinstance(start, Start):
+            raise TaskError(f"{name}.start gives a {type(start).__name__}; it must give a Start")
         for part, size in (("qpos", model.nq), ("qvel", model.nv)):
             shape = getattr(start, part).shape
             if shape != (size,):
                 raise TaskError(
                     f"{name}.start gives {part} of shape {shape}; the model's is ({size},)"
                 )
+        self._check_inputs("start", start.inputs)
 
         def first_step(key: Key, action: Array) -> tuple[Mapping[str, Array], Outcome, Any, Any]:
             begin = task.start(key)
             physics = self.physics.start(begin.qpos, begin.qvel, {}, begin.inputs)
             inputs = self._inputs(action, physics, begin.memory)
             outcome = task.outcome(physics, action, physics, begin.memory)
+            if not isinstance(outcome, Outcome):
+                given = type(outcome).__name__
+                raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")
             first, second = (task.observe(physics, m) for m in (begin.memory, outcome.memory))
             return inputs, outcome, first, second
 
         action = jax.ShapeDtypeStruct(self.action_low.shape, jnp.float32)
         inputs, outcome, first, second = jax.eval_shape(first_step, jax.random.key(0), action)
-        for field, value in inputs.items():
-            wanted = self.physics.input_shape(field)
-            if value.shape != wanted:
-                raise TaskError(
-                    f"{name}.control gives {field} of shape {value.shape}; the model's is {wanted}"
-                )
+        self._check_inputs("control", inputs)
         for part in ("reward", "terminated"):
             shape = jnp.shape(getattr(outcome, part))
             if shape != ():
@@ -255,6 +256,16 @@ class Env:
         if _specs(first) != _specs(second):
             raise TaskError(f"{name}.observe gives {_specs(first)}, then {_specs(second)}")
         return outcome.metrics, first
+
+    def _check_inputs(self, function: str, inputs: Mapping[str, Any]) -> None:
+        """Compares the shapes of what a function of the task gives the physics."""
+        for field, value in inputs.items():
+            wanted = self.physics.input_shape(field)
+            if jnp.shape(value) != wanted:
+                raise TaskError(
+                    f"{type(self.task).__name__}.{function} gives {field} of shape "
+                    f"{jnp.shape(value)}; the model's is {wanted}"
+                )
 
     def __repr__(self) -> str:
         return f"Env({type(self.task).__name__}, physics={self.physics.name!r})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -169,6 +170,7 @@ class Worlds:
 
     def _reset_rows(self, state: WorldsState, mask: Array) -> WorldsState:
         """Resets the masked worlds, a few rows at a time, until none is left."""
+        impl = jax.random.key_impl(state.key)
 
         def reset_some(carry: tuple[WorldsState, Array]) -> tuple[WorldsState, Array]:
             state, waiting = carry
@@ -176,12 +178,21 @@ class Worlds:
             key, variation = jax.tree.map(
                 lambda x: x.at[rows].get(mode="clip"), (state.key, state.variation)
             )
-            fresh = jax.vmap(self._begin)(key, variation, rows < self.num_worlds)
+            key = jax.random.wrap_key_data(key, impl=impl)
+            fresh = _keys_as_words(jax.vmap(self._begin)(key, variation, rows < self.num_worlds))
             put = functools.partial(_put_rows, rows)
             return jax.tree.map(put, state, fresh), waiting.at[rows].set(False, mode="drop")
 
-        state, _ = jax.lax.while_loop(lambda carry: carry[1].any(), reset_some, (state, mask))
-        return state
+        # Keys go through the loop as words: JAX's check for keys used twice cannot see that a row
+        # whose key was spent is overwritten.
+        carry = (_keys_as_words(state), mask)
+        state, _ = jax.lax.while_loop(lambda carry: carry[1].any(), reset_some, carry)
+        return dataclasses.replace(state, key=jax.random.wrap_key_data(state.key, impl=impl))
+
+
+def _keys_as_words(state: WorldsState) -> WorldsState:
+    """The state with `uint32` words in place of its keys."""
+    return dataclasses.replace(state, key=jax.random.key_data(state.key))
 
 
 def _put_rows(rows: Array, old: PyTree, new: PyTree) -> PyTree:

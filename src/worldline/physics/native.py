@@ -51,12 +51,13 @@ _STATE = {
 
 #: Fields that `mj_step` leaves out, and the function that computes them after it. Gymnasium's
 #: `MujocoEnv` makes the same call at the same moment, so that `cfrc_ext` agrees bit for bit.
+_FORCES, _VELOCITIES = "mj_rnePostConstraint", "mj_subtreeVel"
 _AFTER_STEP = {
-    "cacc": "mj_rnePostConstraint",
-    "cfrc_int": "mj_rnePostConstraint",
-    "cfrc_ext": "mj_rnePostConstraint",
-    "subtree_linvel": "mj_subtreeVel",
-    "subtree_angmom": "mj_subtreeVel",
+    "cacc": _FORCES,
+    "cfrc_int": _FORCES,
+    "cfrc_ext": _FORCES,
+    "subtree_linvel": _VELOCITIES,
+    "subtree_angmom": _VELOCITIES,
 }
 
 #: Warnings after which MuJoCo has reset a simulation, or dropped its controls, in silence.
@@ -66,6 +67,9 @@ _DIVERGED = [
     int(mujoco.mjtWarning.mjWARN_BADQACC),
     int(mujoco.mjtWarning.mjWARN_BADCTRL),
 ]
+
+#: Options of a model with which a step depends on more than the integration state.
+_OUTSIDE_STATE = (mujoco.mjtEnableBit.mjENBL_SLEEP, mujoco.mjtEnableBit.mjENBL_IPC)
 
 _KEPT_BATCHES = 16
 
@@ -89,6 +93,13 @@ class NativePhysics(Physics):
         if num_threads < 0:
             raise ModelError(f"num_threads is {num_threads}; give 0 for all cores, or more")
         self.num_threads = num_threads or _usable_cores()
+        for flag in _OUTSIDE_STATE:
+            if model.mj.opt.enableflags & flag:
+                name = flag.name.removeprefix("mjENBL_").lower()
+                raise ModelError(
+                    f"the model enables {name!r}, which keeps a memory outside MuJoCo's state; "
+                    f"take {name} out of the model's <flag>"
+                )
         self._lock = threading.Lock()
         self._batches: collections.OrderedDict[_BatchKey, _Rows] = collections.OrderedDict()
         one_row = _Rows(self, 1, ())
@@ -236,6 +247,7 @@ class _Rows:
         except ValueError as error:
             raise ModelError(str(error)) from error
         self.batch = batch
+        self.failed = np.zeros(rows, bool)
         self.views = {name: batch.component(part) for name, part in _STATE.items()} | outputs
         self.fields, self.tracked = reads.fields, reads.changes
         self.tracked_sizes = [self.views[name].shape[1] for name in reads.changes]
@@ -249,6 +261,7 @@ class _Rows:
         at = slice(None) if ids is None else ids
         state = operands[: 1 if call.kind == "step" else 2]
         inputs = operands[len(state) : len(state) + len(call.inputs)]
+        self.failed[:] = False
         self._write_variation(operands[len(state) + len(inputs) :], at)
         self.batch.warnings[:] = 0
         if call.kind == "start":
@@ -272,7 +285,11 @@ class _Rows:
             self.expanded[name][differs] = self.held[name][differs] = value[differs]
             changed |= differs
         if changed.any():
-            self.batch.set_const(np.flatnonzero(changed).astype(np.int32))
+            ids = np.flatnonzero(changed).astype(np.int32)
+            self.batch.set_const(ids)
+            self._note_failures(ids)
+            for held in self.held.values():
+                held[self.failed] = np.nan  # to be tried again
 
     def _write_inputs(self, inputs: Mapping[str, NDArray], at: Any) -> None:
         for name, value in inputs.items():
@@ -288,13 +305,26 @@ class _Rows:
         self.batch.reset(ids)
         self._write_inputs({"qpos": state[0], "qvel": state[1], **inputs}, at)
         self.batch.forward(ids, mujoco.mjtStage.mjSTAGE_ACC)
+        self._note_failures(ids)
 
     def _step(self, substeps: int, ids: NDArray | None) -> None:
-        self.batch.step(ids, substeps, self.stage)
-        for function in self.after_step:
-            self.batch.apply(ids, function)
-        if self.after_step:  # a call that computes nothing, but copies the outputs
-            self.batch.forward(ids, mujoco.mjtStage.mjSTAGE_NONE)
+        none = mujoco.mjtStage.mjSTAGE_NONE
+        forces, velocities = (name in self.after_step for name in (_FORCES, _VELOCITIES))
+        # Forces are those at the contacts of the last physics step; a refresh finds new contacts.
+        self.batch.step(ids, substeps, none if forces else self.stage)
+        self._note_failures(ids)
+        if forces:
+            self.batch.apply(ids, _FORCES)
+            self.batch.forward(ids, self.stage)
+        if velocities:
+            self.batch.apply(ids, _VELOCITIES)
+            self.batch.forward(ids, none)  # computes nothing, but copies the outputs
+        self._note_failures(ids)
+
+    def _note_failures(self, ids: NDArray | None) -> None:
+        """Remembers the rows whose last call failed; the next call forgets them."""
+        at = slice(None) if ids is None else ids
+        self.failed[at] |= self.batch.status[at] != 0
 
     def _read(self, results: list[NDArray], tracked_before: NDArray | None) -> None:
         """Copies every row out, in the order of `NativePhysics._layout`."""
@@ -302,7 +332,7 @@ class _Rows:
         nstate = self.batch.state.shape[1]
         row = words.view(np.float64)
         row[:, :nstate] = self.batch.state
-        diverged[:] = (self.batch.status != 0) | self.batch.warnings[:, _DIVERGED].any(axis=1)
+        diverged[:] = self.failed | self.batch.warnings[:, _DIVERGED].any(axis=1)
         time[:] = self.views["time"][:, 0]
         qpos[:], qvel[:], act[:] = self.views["qpos"], self.views["qvel"], self.views["act"]
         fields, changes = rest[: len(self.fields)], rest[len(self.fields) :]
@@ -311,9 +341,10 @@ class _Rows:
         start = nstate
         for name, size, result in zip(self.tracked, self.tracked_sizes, changes, strict=True):
             after = row[:, start : start + size] = self.views[name]
+            before = after
             if tracked_before is not None:
                 before = tracked_before[:, start - nstate : start - nstate + size]
-                result[:] = (after - before).reshape(result.shape)
+            result[:] = (after - before).reshape(result.shape)
             start += size
 
 

@@ -184,7 +184,7 @@ def _write_strip(path: str, stills: dict[int, NDArray], fps: float) -> None:
 def _whole(path: str) -> Iterator[str]:
     """A name to write to, which becomes `path` when all went well."""
     final = Path(path)
-    partial = final.with_name(f".{final.stem}-{os.getpid()}{final.suffix}")
+    partial = final.with_name(f".{final.stem}.part{final.suffix}")
     try:
         yield str(partial)
         partial.replace(final)

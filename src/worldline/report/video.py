@@ -205,8 +205,9 @@ def _drawn_model(model: Model, variation: Mapping[str, Any], path: CameraPath) -
     """A copy of the model to draw: with the world's own constants, on a floor that does not end."""
     drawn = copy.copy(model.mj)
     for field, value in variation.items():
-        if model.constant(field).shape and not field.startswith("opt."):
-            getattr(drawn, field)[...] = np.asarray(value)
+        shape = model.constant(field).shape
+        if not field.startswith("opt."):
+            getattr(drawn, field)[...] = np.reshape(value, shape)
     floors = np.flatnonzero(
         (drawn.geom_type == mujoco.mjtGeom.mjGEOM_PLANE)
         & (drawn.body_weldid[drawn.geom_bodyid] == 0)

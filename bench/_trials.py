@@ -1,0 +1,254 @@
+"""Training runs as processes, one at a time: who runs, with which settings, and what comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Literal, TypeAlias
+
+from _harness import PEERS, SCRATCH, MissingPeerError, peer_python, say, wait_until_quiet
+from peers.protocol import Job, Settings
+
+Peer: TypeAlias = Literal["sb3", "sbx", "envpool"]
+Whose: TypeAlias = Literal["published", "ours"]
+Cache: TypeAlias = Literal["cold", "warm"]
+
+OURS: Literal["worldline"] = "worldline"
+
+#: What each peer's authors publish for MuJoCo's tasks: the libraries' defaults, on several
+#: environments; for EnvPool, CleanRL's for continuous actions, on as many as EnvPool likes.
+PUBLISHED: dict[Peer, Settings] = {
+    "sb3": Settings(num_envs=8, num_steps=256, minibatches=32),
+    "sbx": Settings(num_envs=8, num_steps=256, minibatches=32, orthogonal=False),
+    "envpool": Settings(num_envs=64, num_steps=64, minibatches=32, clip_value=True, anneal_to=0.0),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """Somebody who trains."""
+
+    library: Peer | Literal["worldline"]
+    whose: Whose
+    """Whose settings it trains with."""
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return OURS if self.library == OURS else f"{self.library}, {self.whose} settings"
+
+    def settings(self, task: str) -> Settings | None:
+        """PPO's settings; None for ourselves, who find them beside the task."""
+        if self.library == OURS:
+            return None
+        return PUBLISHED[self.library] if self.whose == "published" else our_settings(task)
+
+    def command(self) -> list[str]:
+        """Interpreter and worker."""
+        if self.library == OURS:
+            return [sys.executable, str(PEERS / "train_worldline.py")]
+        script = "train_envpool.py" if self.library == "envpool" else "train_sb3.py"
+        return [peer_python(self.library), str(PEERS / script)]
+
+
+def contenders(
+    peers: Iterable[Peer | Literal["none"]], settings: Iterable[Whose]
+) -> list[Contender]:
+    """Ourselves, and each installed peer with each of the settings."""
+    settings = list(settings)
+    found = [Contender(OURS, "ours")]
+    for peer in peers:
+        if peer == "none":
+            continue
+        try:
+            peer_python(peer)
+        except MissingPeerError as error:
+            say(f"without {peer}: {error}")
+            continue
+        found += [Contender(peer, whose) for whose in settings]
+    return found
+
+
+def our_settings(task: str) -> Settings:
+    """Ours for a task, in the terms that all libraries share."""
+    from worldline.learn.ppo import PPOConfig
+    from worldline.tasks.registry import task_class
+
+    ours = PPOConfig(**task_class(task).defaults.get("ppo", {}))
+    return Settings(
+        num_envs=ours.num_worlds,
+        num_steps=ours.unroll_length,
+        epochs=ours.epochs,
+        minibatches=ours.minibatches,
+        learning_rate=ours.learning_rate,
+        anneal_to=0.1 if ours.anneal_steps else 1.0,
+        anneal_steps=ours.anneal_steps,
+        discount=ours.discount,
+        gae_lambda=ours.gae_lambda,
+        clip=ours.clip,
+        clip_value=ours.value_clip > 0,
+        entropy=ours.entropy_weight,
+        value=ours.value_weight,
+        max_grad_norm=ours.max_grad_norm,
+        log_std=ours.initial_log_std,
+        actor_hidden=ours.actor_hidden,
+        critic_hidden=ours.critic_hidden,
+        activation=ours.activation,
+        rescale=True,
+    )
+
+
+@dataclasses.dataclass
+class Run:
+    """One training run, and its evaluations so far."""
+
+    task: str
+    contender: str
+    seed: int
+    settings: dict[str, Any] | None
+    evaluations: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    """`wall`: s of training since the process began; `total`: with evaluations; `steps`;
+    `eval_return`."""
+    error: str = ""
+    """Why it ended early, if it did."""
+
+    def time_to(self, goal: float, clock: str = "wall") -> float:
+        """Seconds until an evaluation reached a return; infinite if none did."""
+        return next((e[clock] for e in self.evaluations if e["eval_return"] >= goal), math.inf)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Between the first evaluation, when all is compiled, and the last."""
+        if len(self.evaluations) < 2:
+            return math.nan
+        first, last = self.evaluations[0], self.evaluations[-1]
+        return (last["steps"] - first["steps"]) / (last["wall"] - first["wall"])
+
+    @property
+    def final(self) -> float:
+        """The mean return of the last three evaluations: one alone is noisy."""
+        last = [e["eval_return"] for e in self.evaluations[-3:]]
+        return statistics.mean(last) if last else math.nan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What holds for all contenders of a task."""
+
+    task: str
+    budget: float
+    """Seconds of training a run."""
+    interval: float
+    """Least seconds between two evaluations."""
+    goal: float | None = None
+    """The return at which a run ends."""
+    cache: Cache = "cold"
+    """Whether a run finds what JAX has compiled before; for those who use JAX."""
+
+
+def train(contender: Contender, terms: Terms, seed: int) -> Iterator[Run]:
+    """Runs one contender, and yields the run after each evaluation and at its end."""
+    settings = contender.settings(terms.task)
+    fields = None if settings is None else dataclasses.asdict(settings)
+    run = Run(terms.task, contender.name, seed, fields)
+    with _jax_cache(contender, terms) as cache:
+        wait_until_quiet()
+        job = Job(
+            task=terms.task,
+            seed=seed,
+            budget=terms.budget,
+            interval=terms.interval,
+            goal=terms.goal,
+            started=time.time(),
+            library=contender.library,
+            settings=settings,
+        )
+        for evaluation in _evaluations(contender, job, cache, run):
+            run.evaluations.append(evaluation)
+            yield run
+    yield run
+
+
+@contextlib.contextmanager
+def _jax_cache(contender: Contender, terms: Terms) -> Iterator[Path]:
+    """A folder for JAX's compilation cache: empty, or filled by a short run before."""
+    (SCRATCH / "cache").mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH / "cache"))
+    try:
+        if terms.cache == "warm" and contender.library in (OURS, "sbx"):
+            settings = contender.settings(terms.task)
+            job = Job(
+                task=terms.task,
+                seed=0,
+                budget=0.0,
+                interval=0.0,
+                started=time.time(),
+                library=contender.library,
+                settings=settings,
+            )
+            rehearsal = Run(terms.task, contender.name, 0, None)
+            for _ in _evaluations(contender, job, folder, rehearsal):
+                pass
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _evaluations(
+    contender: Contender, job: Job, cache: Path, run: Run
+) -> Iterator[dict[str, float]]:
+    """Starts the worker and yields what it prints; puts into `run.error` how it failed."""
+    environment = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    }
+    # Evaluations may take as long as the training itself, and a worker looks at the clock only
+    # between updates.
+    limit = 3 * job.budget + 300
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [*contender.command(), json.dumps(dataclasses.asdict(job))],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=SCRATCH,
+            env=environment,
+        )
+        watchdog = threading.Timer(limit, process.kill)
+        watchdog.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("{"):
+                    yield json.loads(line)
+            if process.wait() != 0:
+                run.error = f"exit status {process.returncode}: {_last_line(log)}"
+                say(f"{contender.name} failed: {run.error}")
+        finally:
+            watchdog.cancel()
+            process.kill()
+            process.wait()
+
+
+def _last_line(log: IO[str]) -> str:
+    log.seek(0)
+    lines = [line for line in log.read().splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def plain(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Runs for a file."""
+    return [dataclasses.asdict(run) for run in runs]

@@ -1,0 +1,167 @@
+import json
+import math
+import struct
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from worldline.errors import ConfigError, RunError
+from worldline.report import RunFolder
+
+CONFIG = {"task": "gym/half-cheetah", "seed": 3, "ppo": {"epochs": 4, "range": (0.2, math.inf)}}
+
+
+def _refuse(constant):
+    raise ValueError(f"not JSON: {constant}")
+
+
+def test_config_comes_back(tmp_path):
+    config = {
+        **CONFIG,
+        "array": np.arange(3),
+        "scalar": np.float32(0.5),
+        "jax": jnp.ones(2),
+        "path": Path("a/b"),
+        "none": None,
+        "set": {"b", "a"},
+        "low": -math.inf,
+    }
+    RunFolder.create(tmp_path / "run", config)
+    assert RunFolder.open(tmp_path / "run").config == {
+        "task": "gym/half-cheetah",
+        "seed": 3,
+        "ppo": {"epochs": 4, "range": [0.2, math.inf]},
+        "array": [0, 1, 2],
+        "scalar": 0.5,
+        "jax": [1.0, 1.0],
+        "path": "a/b",
+        "none": None,
+        "set": ["a", "b"],
+        "low": -math.inf,
+    }
+
+
+def test_config_file_is_strict_json_with_versions_and_nothing_else_is_left(tmp_path):
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    content = json.loads((run.path / "config.json").read_text(), parse_constant=_refuse)
+    assert content["versions"] == run.versions
+    assert set(run.versions) == {"worldline", "jax", "mujoco", "numpy", "python"}
+    assert [file.name for file in run.path.iterdir()] == ["config.json"]
+
+
+def test_config_that_no_file_can_hold_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"'ppo\.schedule' is a function"):
+        RunFolder.create(tmp_path / "run", {"ppo": {"schedule": lambda step: step}})
+    assert not (tmp_path / "run").exists()
+
+
+def test_default_name_says_task_and_seed_and_is_never_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [RunFolder.create(None, CONFIG) for _ in range(3)]
+    assert len({run.path for run in runs}) == 3
+    for run in runs:
+        assert run.path.parent == Path("runs")
+        assert run.path.name.startswith("gym-half-cheetah-") and "-s3" in run.path.name
+
+
+def test_folder_with_something_in_it_is_refused_and_kept(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"is not empty; give --out") as error:
+        RunFolder.create(tmp_path, CONFIG)
+    assert str(tmp_path) in str(error.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_empty_folder_is_taken(tmp_path):
+    assert RunFolder.create(tmp_path, CONFIG).path == tmp_path
+
+
+@pytest.mark.parametrize("path", ["/dev/null/run", "file"])
+def test_unwritable_folder_is_one_line_with_the_path(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    with pytest.raises(RunError) as error:
+        RunFolder.create(path, CONFIG)
+    assert f"cannot write '{path}'" in str(error.value)
+    assert "--out" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_open_of_no_run_names_its_siblings(tmp_path):
+    RunFolder.create(tmp_path / "cheetah-1", CONFIG)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match=r"no such folder.*did you mean .*cheetah-1'\?"):
+        RunFolder.open(tmp_path / "cheetah1")
+    with pytest.raises(RunError, match=r"is not a run folder: no config\.json.*worldline train"):
+        RunFolder.open(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"config": {}}'])
+def test_open_of_a_damaged_config(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(RunError, match=r"config\.json is damaged"):
+        RunFolder.open(tmp_path)
+
+
+def test_metrics_are_on_disk_at_once_as_strict_json(tmp_path):
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    run.write_metrics(1024, 2.5, {"train/return": math.nan, "loss/value": jnp.float32(0.5)})
+    run.write_metrics(2048, 3.0, {"train/return": 7.0, "eval/return": math.inf})
+    lines = run.metrics_file.read_text().splitlines()
+    assert [json.loads(line, parse_constant=_refuse) for line in lines] == [
+        {"step": 1024, "seconds": 2.5, "train/return": None, "loss/value": 0.5},
+        {"step": 2048, "seconds": 3.0, "train/return": 7.0, "eval/return": None},
+    ]
+    first, second = RunFolder.open(run.path).read_metrics()
+    assert math.isnan(first["train/return"]) and second["train/return"] == 7.0
+    run.close()
+
+
+def test_no_metrics_yet(tmp_path):
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    assert run.read_metrics() == []
+    with pytest.raises(RunError, match="no metrics"):
+        run.plot()
+
+
+def test_line_cut_off_by_a_kill_is_dropped_and_writing_goes_on(tmp_path):
+    with RunFolder.create(tmp_path / "run", CONFIG) as run:
+        run.write_metrics(1, 1.0, {"a": 1.0})
+    with run.metrics_file.open("a") as file:
+        file.write('{"step": 2, "sec')
+    again = RunFolder.open(run.path)
+    assert [row["step"] for row in again.read_metrics()] == [1]
+    with again:
+        again.write_metrics(3, 3.0, {"a": 3.0})
+    assert [row["step"] for row in again.read_metrics()] == [1, 3]
+
+
+def test_damage_in_the_middle_is_told_with_its_line(tmp_path):
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    run.metrics_file.write_text('{"step": 1, "seconds": 1}\nrubbish\n{"step": 3, "seconds": 3}\n')
+    with pytest.raises(RunError, match="line 2 "):
+        run.read_metrics()
+
+
+def test_tensorboard_holds_the_same_finite_numbers(tmp_path):
+    from tensorboardX.proto.event_pb2 import Event
+
+    with RunFolder.create(tmp_path / "run", CONFIG) as run:
+        run.write_metrics(10, 1.0, {"train/return": math.nan, "loss/value": 0.5})
+        run.write_metrics(20, 2.0, {"train/return": 7.0})
+    (file,) = (run.path / "tensorboard").iterdir()
+    data, scalars = file.read_bytes(), []
+    while data:  # records of length, its checksum, an event, its checksum
+        (length,) = struct.unpack("<Q", data[:8])
+        event = Event.FromString(data[12 : 12 + length])
+        scalars += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+        data = data[16 + length :]
+    assert scalars == [(10, "loss/value", 0.5), (20, "train/return", 7.0)]
+
+
+def test_plot_writes_a_png(tmp_path):
+    with RunFolder.create(tmp_path / "run", CONFIG) as run:
+        run.write_metrics(10, 1.0, {"train/return": 1.0})
+        assert run.plot() == run.curves_file
+    assert run.curves_file.read_bytes().startswith(b"\x89PNG")

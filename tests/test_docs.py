@@ -1,0 +1,168 @@
+"""The documentation is true: its code runs, its links lead somewhere, its tables are complete."""
+
+import dataclasses
+import re
+import shlex
+import sys
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import pytest
+
+import worldline.report
+import worldline.train
+from worldline import cli
+from worldline.learn.ppo import PPOConfig, ppo
+from worldline.report import RenderUnavailableError
+from worldline.report.video import Clip
+from worldline.tasks.registry import list_tasks, make
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+#: What makes a command of the documentation short, by the command's name.
+SHORT = {
+    "train": ["--steps", "1", "--eval-episodes", "2", "--no-video", "--quiet"],
+    "eval": ["--episodes", "2"],
+    "render": ["--seconds", "0.1"],
+    "list": [],
+}
+#: Commands that need peers, or a network.
+NOT_RUN = ("bench",)
+
+_FENCE = re.compile(
+    r"(?P<skip><!-- not run: [^>]+ -->\n)?^```(?P<kind>\w+)\n(?P<code>.*?)^```$", re.M | re.S
+)
+
+
+class Block(NamedTuple):
+    """Code of a page."""
+
+    kind: str
+    code: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    """The Python and shell code of a page, but what it says is not run."""
+    text = page.read_text()
+    found = [
+        Block(fence["kind"], fence["code"], text.count("\n", 0, fence.start("code")))
+        for fence in _FENCE.finditer(text)
+        if not fence["skip"]
+    ]
+    return [block for block in found if block.kind in ("python", "sh")]
+
+
+def shortened(code: str) -> str:
+    """The code with one update in place of a training run."""
+    return re.sub(r"\bsteps=[\d_]{5,}", "steps=1", code)
+
+
+def run_python(code: str, file: Path, line: int, module: types.ModuleType) -> None:
+    """Runs code in a module; a traceback shows the page and the line."""
+    exec(compile("\n" * line + shortened(code), str(file), "exec"), module.__dict__)
+
+
+def run_shell(code: str) -> None:
+    """Runs the lines that call `worldline`."""
+    for line in code.splitlines():
+        program, *arguments = shlex.split(line, comments=True) or [""]
+        if program == "worldline" and arguments[0] not in NOT_RUN:
+            assert cli.main([*arguments, *SHORT[arguments[0]]]) == 0, line
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module to run code in, in a folder of its own, without videos at the end of training."""
+
+    def no_video(*_, **__):
+        raise RenderUnavailableError("not in a test")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worldline.train, "render_episode", no_video)
+    monkeypatch.setattr(cli, "_use_compilation_cache", lambda: None)  # JAX's, for good
+    module = types.ModuleType("documentation")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+def test_the_code_of_a_page_runs(page, module):
+    for block in blocks(page):
+        if block.kind == "sh":
+            run_shell(block.code)
+        else:
+            run_python(block.code, page, block.line, module)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_an_example_runs(example, module, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [example.name, "--steps", "1"])
+    monkeypatch.setattr(worldline.report, "render_episode", lambda *_, **__: Clip(None, None, ""))
+    run_python(example.read_text(), example, 0, module)
+
+
+def test_links_lead_to_files():
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if not re.match(r"https?://|#", target):
+                assert (page.parent / target.split("#")[0]).exists(), f"{name(page)}: {target}"
+
+
+def test_the_tree_in_the_readme_is_the_tree():
+    tree = re.search(
+        r"^src/worldline/\n(.*?)^bench/", (ROOT / "README.md").read_text(), re.M | re.S
+    )
+    shown = set(re.findall(r"[\w/]+(?:\.py|/(?=\s))", tree[1]))
+    source = ROOT / "src" / "worldline"
+    files = {file.name for file in source.rglob("*.py") if file.name != "__init__.py"}
+    assert {entry for entry in shown if entry.endswith(".py")} <= files
+    top = {
+        path.name + "/" * path.is_dir()
+        for path in source.iterdir()
+        if not path.name.startswith("_")
+        and path.suffix in ("", ".py")
+        and (path.is_file() or any(path.glob("*.py")))
+    }
+    assert top <= shown
+
+
+def table(page: str) -> dict[str, list[str]]:
+    """The rows of all tables of a page: first cell, without quotes, to the others."""
+    rows = re.findall(r"^\|(.+)\|$", (ROOT / "docs" / page).read_text(), re.M)
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)] for row in rows]
+    return {first.strip("`"): rest for first, *rest in cells}
+
+
+def test_every_setting_of_ppo_is_documented():
+    rows = table("ppo.md")
+    for field in dataclasses.fields(PPOConfig):
+        assert field.name in rows, field.name
+        assert rows[field.name][0].strip("`") == str(field.default), field.name
+
+
+def test_every_metric_of_ppo_is_documented():
+    env = make("robot/reach")
+    config = PPOConfig(num_worlds=2, unroll_length=2, minibatches=1, epochs=1)
+    learner = ppo(worldline.Worlds(env, config.num_worlds), config)
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    metrics = set(jax.eval_shape(learner.update, state)[1])
+    of_the_task = {f"train/{metric}" for metric in ("distance", "reached")}
+    missing = metrics - of_the_task - set(table("ppo.md"))
+    assert not missing
+
+
+def test_every_task_is_documented():
+    rows = table("tasks.md")
+    for task in list_tasks():
+        env = make(task)
+        shapes = [str(space.shape) for space in (env.observation_space, env.action_space)]
+        assert [cell.strip("`") for cell in rows[task][:2]] == shapes, task
