@@ -23,11 +23,13 @@ MJCF = """
       <joint name="x" type="slide" axis="1 0 0"/>
       <joint name="z" type="slide" axis="0 0 1"/>
       <joint name="pitch" type="hinge" axis="0 1 0"/>
-      <geom type="box" size="0.05 0.1 0.2" pos="0 0 0.25" mass="4" rgba="0.9 0.5 0.2 1"/>
+      <geom type="box" size="0.05 0.1 0.2" pos="0 0 0.25" mass="4"
+            rgba="0.9 0.5 0.2 1"/>
       <site name="head" pos="0 0 0.45"/>
       <body name="wheels">
         <joint name="axle" type="hinge" axis="0 1 0"/>
-        <geom type="cylinder" size="0.1 0.12" euler="90 0 0" mass="1" rgba="0.2 0.2 0.3 1"/>
+        <geom type="cylinder" size="0.1 0.12" euler="90 0 0" mass="1"
+              rgba="0.2 0.2 0.3 1"/>
       </body>
     </body>
   </worldbody>
@@ -57,10 +59,9 @@ class Balancer(worldline.Task):
     def start(self, key):
         pitch_key, speed_key = jax.random.split(key)
         pitch = jax.random.uniform(pitch_key, minval=-0.1, maxval=0.1)
-        speed = jax.random.uniform(speed_key, minval=-self.fastest, maxval=self.fastest)
-        return worldline.Start(
-            qpos=jnp.array([0.0, 0.0, pitch, 0.0]), qvel=jnp.zeros(4), memory=speed
-        )
+        speed = self.fastest * jax.random.uniform(speed_key, minval=-1.0)
+        qpos = jnp.array([0.0, 0.0, pitch, 0.0])
+        return worldline.Start(qpos=qpos, qvel=jnp.zeros(4), memory=speed)
 
     @property
     def action_bounds(self):

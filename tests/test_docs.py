@@ -84,7 +84,9 @@ def module(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worldline.train, "render_episode", no_video)
-    monkeypatch.setattr(cli, "_use_compilation_cache", lambda: None)  # JAX's, for good
+    # Keeps `worldline` from setting up JAX's compilation cache, which would last for all tests.
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "")
     module = types.ModuleType("documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return module

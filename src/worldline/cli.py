@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import tyro
+
 from worldline.errors import ConfigError, RunError, TaskError, WorldlineError, did_you_mean
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ usage: worldline COMMAND ...
   bench NAME     a published figure, measured here against its peers (from a checkout)
 
 `worldline COMMAND --help` tells more; `worldline train TASK --help` shows every setting."""
+
+_ANY_TASK = """\
+Train a policy for a TASK; `worldline list` names them. Each has defaults and further options of
+its own: see `worldline train TASK --help`."""
 
 _HELP = ("-h", "--help")
 
@@ -112,21 +118,18 @@ def _train(argv: list[str]) -> int:
 class _EvalSettings:
     """Evaluate a run's policy on fresh episodes."""
 
-    run: Path
+    run: tyro.conf.Positional[Path]
     """The run folder."""
     episodes: int = 20
     """Episodes, each in a world of its own."""
     seed: int = 1
     """Decides where they begin."""
 
-    def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ConfigError(f"episodes is {self.episodes}; give 1 or more")
-        _check_seed(self.seed)
-
 
 def _eval(argv: list[str]) -> int:
     settings = _parse(_EvalSettings, argv, "worldline eval")
+    _check_at_least(1, episodes=settings.episodes)
+    _check_at_least(0, seed=settings.seed)
     import jax
 
     from worldline.learn.rollout import evaluator
@@ -150,7 +153,7 @@ def _eval(argv: list[str]) -> int:
 class _RenderSettings:
     """Make a video and a strip of pictures of a run's policy."""
 
-    run: Path
+    run: tyro.conf.Positional[Path]
     """The run folder, where the files go."""
     seconds: float = 10.0
     """Length of the episode shown, at the most."""
@@ -159,14 +162,12 @@ class _RenderSettings:
     stochastic: bool = False
     """Draw the actions, rather than take the most likely."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.seconds < float("inf"):
-            raise ConfigError(f"seconds is {self.seconds}; give more than 0")
-        _check_seed(self.seed)
-
 
 def _render(argv: list[str]) -> int:
     settings = _parse(_RenderSettings, argv, "worldline render")
+    if not 0 < settings.seconds < float("inf"):
+        raise ConfigError(f"seconds is {settings.seconds}; give more than 0")
+    _check_at_least(0, seed=settings.seed)
     import jax
 
     from worldline.train import make_video
@@ -231,13 +232,9 @@ def _take_task(argv: list[str]) -> tuple[str | None, list[str]]:
     from worldline.tasks.registry import list_tasks
 
     known = [index for index, argument in enumerate(argv) if argument in list_tasks()]
-    # One that is misspelt is the first argument, or the first that belongs to no option.
-    previous = ["", *argv]
-    alone = [
-        index
-        for index, argument in enumerate(argv)
-        if not argument.startswith("-") and not previous[index].startswith("-")
-    ]
+    # One that is misspelt is the first argument that is no option, nor follows one.
+    follows = [a.startswith("-") and "=" not in a for a in ("", *argv)]
+    alone = [i for i, argument in enumerate(argv) if argument[:1] != "-" and not follows[i]]
     for index in (*known, *alone):
         return argv[index], argv[:index] + argv[index + 1 :]
     if set(_HELP) & set(argv):
@@ -247,48 +244,28 @@ def _take_task(argv: list[str]) -> tuple[str | None, list[str]]:
 
 def _train_settings(name: str | None, argv: list[str]) -> Any:
     """`run`, `ppo` and `task` from the arguments, over the task's own defaults."""
-    import tyro
-
     from worldline.learn.ppo import PPOConfig
-    from worldline.tasks.registry import list_tasks, task_class
+    from worldline.tasks.registry import task_class
     from worldline.train import TrainConfig
 
+    task = None if name is None else task_class(name)
+    defaults = {} if task is None else task.defaults
+    run = TrainConfig(**defaults.get("train", {}))
+    ppo = PPOConfig(**defaults.get("ppo", {}))
     unprefixed = tyro.conf.arg(name="")
-    fields: list[tuple[str, Any]] = [
-        ("run", Annotated[TrainConfig, unprefixed]),
-        ("ppo", Annotated[PPOConfig, unprefixed]),
+    fields: list[Any] = [
+        ("run", Annotated[TrainConfig, unprefixed], dataclasses.field(default=run)),
+        ("ppo", Annotated[PPOConfig, unprefixed], dataclasses.field(default=ppo)),
     ]
-    if name is None:
-        settings = dataclasses.make_dataclass("Settings", fields, frozen=True)
-        return _parse(
-            settings,
-            argv,
-            "worldline train TASK",
-            f"Train a policy for a TASK: {', '.join(list_tasks())}. Each has defaults and options "
-            "of its own: see `worldline train TASK --help`.",
-            settings(run=TrainConfig(), ppo=PPOConfig()),
-        )
-    task = task_class(name)
-    settings = dataclasses.make_dataclass("Settings", [*fields, ("task", task)], frozen=True)
-    default = settings(
-        run=TrainConfig(**task.defaults.get("train", {})),
-        ppo=PPOConfig(**task.defaults.get("ppo", {})),
-        task=task(),
-    )
-    prog, description = f"worldline train {name}", f"Train a policy for {name}."
-    return _parse(settings, argv, prog, description, default)
+    if task is not None:
+        fields.append(("task", task))
+    settings = dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True)
+    settings.__doc__ = f"Train a policy for {name}." if name else _ANY_TASK
+    return _parse(settings, argv, f"worldline train {name or 'TASK'}")
 
 
-def _parse(
-    settings: type[T],
-    argv: list[str],
-    prog: str,
-    description: str | None = None,
-    default: T | None = None,
-) -> T:
+def _parse(settings: type[T], argv: list[str], prog: str) -> T:
     """Settings from arguments by tyro, with its boxed complaints as errors of one line."""
-    import tyro
-
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -296,10 +273,7 @@ def _parse(
                 settings,
                 args=argv,
                 prog=prog,
-                description=description,
-                default=tyro.MISSING_NONPROP if default is None else default,
                 return_unknown_args=True,
-                config=(tyro.conf.PositionalRequiredArgs,),
             )
     except SystemExit as exit_:
         if not exit_.code:  # help was asked for, and given
@@ -307,8 +281,8 @@ def _parse(
         raise ConfigError(f"{_unboxed(complaint.getvalue())}; see `{prog} --help`") from None
     if unknown:
         given = next((a for a in unknown if a.startswith("-")), unknown[0])
-        hint = did_you_mean(given, _options(settings)) or f"; see `{prog} --help`"
-        raise ConfigError(f"there is no option {given!r}{hint}")
+        near = did_you_mean(given, _options(settings)) if given.startswith("--") else ""
+        raise ConfigError(f"{prog} takes no {given!r}{near or f'; see `{prog} --help`'}")
     return parsed
 
 
@@ -320,12 +294,12 @@ def _unboxed(box: str) -> str:
 
 
 def _options(settings: Any, prefix: str = "--") -> Iterator[str]:
-    """The options that stand for the fields of a dataclass, and of those in it."""
+    """The options that stand for the fields of a dataclass that have defaults."""
     for field in dataclasses.fields(settings):
-        kind = getattr(field.type, "__origin__", field.type)  # of an Annotated type, what it is
+        kind: Any = getattr(field.type, "__origin__", field.type)  # what an Annotated type is of
         if dataclasses.is_dataclass(kind):
             yield from _options(kind, f"{prefix}task." if field.name == "task" else prefix)
-        else:
+        elif field.default is not field.default_factory:
             yield prefix + field.name.replace("_", "-")
 
 
@@ -383,9 +357,10 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _check_seed(seed: int) -> None:
-    if seed < 0:
-        raise ConfigError(f"seed is {seed}; give 0 or more")
+def _check_at_least(lowest: int, **given: int) -> None:
+    for name, value in given.items():
+        if value < lowest:
+            raise ConfigError(f"{name} is {value}; give {lowest} or more")
 
 
 def _number(value: float) -> str:

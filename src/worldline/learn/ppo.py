@@ -47,8 +47,8 @@ class PPOConfig:
     """Of Adam; where it starts, if it is annealed or adaptive."""
     anneal_steps: int = 0
     """Environment steps over which the learning rate falls linearly to a tenth; 0: it stays."""
-    target_kl: float = 0.0
-    """KL divergence per pass that the learning rate is adapted to; 0: it is not."""
+    target_kl: float = 0.02
+    """KL divergence at the end of a pass that the learning rate is led to; 0: it is fixed."""
     discount: float = 0.99
     """Per control step."""
     gae_lambda: float = 0.95
