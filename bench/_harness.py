@@ -128,37 +128,45 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Measures all contenders in turn, over and over, so that a slow minute slows them all.
 
-    A measurement beside which somebody else used the machine is taken again, a few times.
+    A measurement beside which somebody else used the machine is taken again, as long as there is
+    patience left; how many were not says the last line of progress.
     """
     measured: dict[str, list[float]] = {name: [] for name in contenders}
+    patience, disturbed = _PATIENCE_S, 0
     for repeat in range(repeats):
         for name, measure in contenders.items():
             progress(f"{name}, {repeat + 1} of {repeats}")
-            measured[name].append(_undisturbed(measure, progress))
+            began = time.monotonic()
+            while True:
+                quiet = wait_until_quiet(patience)
+                value = measure()
+                quiet = quiet and _busy() < _QUIET
+                if quiet or time.monotonic() - began > patience:
+                    break
+                progress("the machine is busy: once more")
+            measured[name].append(value)
+            disturbed += not quiet
+            patience -= 0.0 if quiet else time.monotonic() - began
+    if disturbed:
+        taken = repeats * len(contenders)
+        progress(f"others used the machine during {disturbed} of {taken} measurements")
     return measured
-
-
-def _undisturbed(measure: Callable[[], float], progress: Callable[[str], None]) -> float:
-    for _ in range(_ATTEMPTS):
-        wait_until_quiet()
-        value = measure()
-        if _busy() < _QUIET:
-            return value
-        progress("the machine is busy: once more")
-    progress("the machine stays busy: taken as it is")
-    return value
 
 
 #: The share of the machine's cores that others may use during a measurement.
 _QUIET = 0.1
-_ATTEMPTS = 5
+#: How long, in all, to wait for a quiet machine.
+_PATIENCE_S = 120.0
 
 
-def wait_until_quiet(limit: float = 60.0) -> None:
-    """Returns when others leave the machine alone, or after `limit` seconds."""
+def wait_until_quiet(limit: float) -> bool:
+    """Waits until others leave the machine alone, for `limit` seconds at most; whether they do."""
     end = time.monotonic() + limit
-    while _busy() > _QUIET and time.monotonic() < end:
+    while _busy() > _QUIET:
+        if time.monotonic() > end:
+            return False
         time.sleep(0.5)
+    return True
 
 
 def _busy(seconds: float = 0.15) -> float:

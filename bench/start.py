@@ -69,11 +69,10 @@ def main(config: StartBench) -> None:
 
 def measure_imports(repeats: int) -> dict[str, list[float]]:
     """Seconds that imports take, in a process each."""
-    everything = "import worldline; [getattr(worldline, name) for name in worldline.__all__]"
     statements = {
         "import jax": "import jax",
         "import worldline": "import worldline",
-        "all of worldline": everything,
+        "its names used": "from worldline import Env, Model, Task, Worlds, load_policy, make",
     }
     for statement in statements.values():
         import_seconds(statement)  # the first finds cold disks and writes bytecode
@@ -137,7 +136,7 @@ def judge(config: StartBench, measured: dict[str, list[float]]) -> Sequence[Find
     """The measurements beside what was promised."""
     jax = measured["import jax"]
     findings = []
-    for name, promised in (("import worldline", 1.5), ("all of worldline", None)):
+    for name, promised in (("import worldline", 1.5), ("its names used", None)):
         ratio = Ratio.of(measured[name], jax)
         seconds = statistics.median(measured[name]), statistics.median(jax)
         findings.append(

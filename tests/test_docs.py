@@ -1,5 +1,6 @@
 """The documentation is true: its code runs, its links lead somewhere, its tables are complete."""
 
+import contextlib
 import dataclasses
 import re
 import shlex
@@ -68,11 +69,16 @@ def run_python(code: str, file: Path, line: int, module: types.ModuleType) -> No
 
 
 def run_shell(code: str) -> None:
-    """Runs the lines that call `worldline`."""
+    """Runs the lines that call `worldline`; trains only where later code needs the run."""
     for line in code.splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
-        if program == "worldline" and arguments[0] not in NOT_RUN:
-            assert cli.main([*arguments, *SHORT[arguments[0]]]) == 0, line
+        if program != "worldline" or arguments[0] in NOT_RUN or "--help" in arguments:
+            continue
+        arguments += SHORT[arguments[0]]
+        if arguments[0] == "train" and "--out" not in arguments:
+            cli._train_settings(*cli._take_task(arguments[1:]))
+        else:
+            assert cli.main(arguments) == 0, line
 
 
 @pytest.fixture
@@ -89,7 +95,13 @@ def module(tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "")
     module = types.ModuleType("documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module
+    # With JAX's own defaults, as readers have them.
+    with contextlib.ExitStack() as defaults:
+        defaults.enter_context(jax.numpy_rank_promotion("allow"))
+        defaults.enter_context(jax.numpy_dtype_promotion("standard"))
+        defaults.enter_context(jax.debug_nans(False))
+        defaults.enter_context(jax.debug_key_reuse(False))
+        yield module
 
 
 def name(path: Path) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from worldline.checkpoint import load_policy as load_policy
     from worldline.env.check import check_env as check_env
     from worldline.env.env import Env as Env
     from worldline.env.env import EnvState as EnvState
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from worldline.env.worlds import Worlds as Worlds
     from worldline.env.worlds import WorldsState as WorldsState
     from worldline.errors import WorldlineError as WorldlineError
-    from worldline.model import Model as Model
     from worldline.learn.policy import Policy as Policy
-    from worldline.checkpoint import load_policy as load_policy
+    from worldline.model import Model as Model
     from worldline.tasks.registry import list_tasks as list_tasks
     from worldline.tasks.registry import make as make
     from worldline.tasks.registry import register as register

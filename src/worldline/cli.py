@@ -11,6 +11,7 @@ import dataclasses
 import io
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -128,11 +129,14 @@ class _EvalSettings:
 
 def _eval(argv: list[str]) -> int:
     settings = _parse(_EvalSettings, argv, "worldline eval")
-    _check_at_least(1, episodes=settings.episodes)
-    _check_at_least(0, seed=settings.seed)
     import jax
 
     from worldline.learn.rollout import evaluator
+    from worldline.train import check_seed
+
+    if settings.episodes < 1:
+        raise ConfigError(f"episodes is {settings.episodes}; give 1 or more")
+    check_seed(settings.seed)
 
     _, env, policy = _open_run(settings.run)
     keys = jax.random.split(jax.random.key(settings.seed), 2)
@@ -165,13 +169,13 @@ class _RenderSettings:
 
 def _render(argv: list[str]) -> int:
     settings = _parse(_RenderSettings, argv, "worldline render")
-    if not 0 < settings.seconds < float("inf"):
-        raise ConfigError(f"seconds is {settings.seconds}; give more than 0")
-    _check_at_least(0, seed=settings.seed)
     import jax
 
-    from worldline.train import make_video
+    from worldline.train import check_seed, make_video
 
+    if not 0 < settings.seconds < float("inf"):
+        raise ConfigError(f"seconds is {settings.seconds}; give more than 0")
+    check_seed(settings.seed)
     folder, env, policy = _open_run(settings.run)
     key = jax.random.key(settings.seed)
     note = make_video(folder, env, policy, key, settings.seconds, not settings.stochastic)
@@ -287,10 +291,11 @@ def _parse(settings: type[T], argv: list[str], prog: str) -> T:
 
 
 def _unboxed(box: str) -> str:
-    """What tyro says in the first part of a box, in one line."""
-    rows = [row.strip("│|+ \t") for row in box.splitlines()[1:]]
-    said = itertools.takewhile(lambda row: row.strip("╰╯─-"), rows)
-    return " ".join(said).rstrip(".")
+    """What tyro says in a box, from under the title to the first rule, in one line."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    rows = [row.strip("│ ") for row in plain.splitlines()[1:]]
+    parts = itertools.groupby(rows, key=lambda row: bool(row.strip("╰╯─-")))
+    return next((" ".join(part).rstrip(".") for has_words, part in parts if has_words), plain)
 
 
 def _options(settings: Any, prefix: str = "--") -> Iterator[str]:
@@ -355,12 +360,6 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _check_at_least(lowest: int, **given: int) -> None:
-    for name, value in given.items():
-        if value < lowest:
-            raise ConfigError(f"{name} is {value}; give {lowest} or more")
 
 
 def _number(value: float) -> str:

@@ -56,8 +56,7 @@ class TrainConfig:
         for name in ("steps", "evaluations", "eval_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give 1 or more")
-        if self.seed < 0:
-            raise ConfigError(f"seed is {self.seed}; give 0 or more")
+        check_seed(self.seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +116,7 @@ def train(
         policy = learner.policy(state)
         try:
             for progress in run(learner, state, config.steps):
-                policy, metrics = learner.policy(progress.state), progress.metrics
+                policy, metrics = learner.policy(progress.state), _measured(progress.metrics)
                 last = progress.step >= config.steps or stopped()
                 if last or progress.step >= due:
                     due += every
@@ -176,6 +175,16 @@ def make_video(
     return clip.note
 
 
+def check_seed(seed: int) -> None:
+    """Refuses what is no seed.
+
+    Raises:
+        ConfigError: it is negative, or so large that JAX would drop its higher bits without a word.
+    """
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"seed is {seed}; give 0 to {2**32 - 1}")
+
+
 def saved_config(folder: RunFolder) -> dict[str, Any]:
     """The configuration of a run, with tuples where JSON has lists.
 
@@ -213,6 +222,12 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _tuples(item) for key, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _measured(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics of an update; without means over episodes where none ended."""
+    unknown = () if metrics["train/episodes"] else ("train/return", "train/episode_length")
+    return {name: value for name, value in metrics.items() if name not in unknown}
 
 
 def _summary(evaluation: Evaluation) -> dict[str, float]:

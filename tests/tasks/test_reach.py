@@ -18,8 +18,11 @@ def test_the_observation_points_from_tip_to_target():
             np.sin(shoulder) + np.sin(shoulder + elbow),
         ]
     )
-    np.testing.assert_allclose(state.obs[:4], [*np.cos(qpos), *np.sin(qpos)], rtol=1e-6)
-    np.testing.assert_allclose(tip + state.obs[6:], state.memory[:2], atol=1e-6)
+    along, across = state.obs[3:]
+    forearm = np.array([np.cos(shoulder + elbow), np.sin(shoulder + elbow)])
+    left = np.array([-forearm[1], forearm[0]])
+    np.testing.assert_allclose(state.obs[:3], [elbow, 0, 0])
+    np.testing.assert_allclose(tip + along * forearm + across * left, state.memory[:2], atol=1e-6)
 
 
 def test_the_target_is_in_reach_and_seen_where_it_is():
@@ -41,7 +44,7 @@ def test_reward_is_less_distance_and_effort():
     action = np.array([1.0, -0.5], np.float32)
     state = env.step(env.reset(jax.random.key(2)), action)
     # Fields are of the state after the step: the observation shows the distance that is paid for.
-    distance = np.linalg.norm(state.obs[6:])
+    distance = np.linalg.norm(state.obs[3:])
     np.testing.assert_allclose(state.reward, -distance - 0.5 * 1.25, rtol=1e-6)
     np.testing.assert_allclose(state.metrics["distance"], distance, rtol=1e-6)
 
@@ -50,7 +53,7 @@ def test_a_full_action_is_the_whole_torque_of_a_motor():
     env = make("robot/reach")
     state = env.reset(jax.random.key(3))
     ctrl = env.task.control(jnp.array([1.0, -1.0]), state.physics, state.memory)
-    np.testing.assert_allclose(ctrl, [0.5, -0.5])
+    np.testing.assert_allclose(ctrl, [0.8, -0.8])
 
 
 def test_inverse_kinematics_solves_it():
@@ -58,16 +61,14 @@ def test_inverse_kinematics_solves_it():
 
     def servo(obs):
         """A spring and a damper on each joint, towards the angles of a tip on the target."""
-        cos, sin, velocity, way = obs[:2], obs[2:4], obs[4:6], obs[6:8]
-        shoulder, elbow = jnp.arctan2(sin, cos)
-        fore = shoulder + elbow
-        tip = 0.2 * jnp.array([cos[0] + jnp.cos(fore), sin[0] + jnp.sin(fore)])
-        target = tip + way
+        # All directions are from that of the forearm, all places from the shoulder.
+        elbow, velocity, way = obs[0], obs[1:3], obs[3:]
+        target = 0.2 * jnp.array([jnp.cos(elbow) + 1, -jnp.sin(elbow)]) + way
         # Two equal links make an isosceles triangle with the line to the target.
         bend = 2 * jnp.arccos(jnp.clip(jnp.linalg.norm(target) / 0.4, 0, 1)) * jnp.sign(elbow)
-        turn = jnp.arctan2(target[1], target[0]) - bend / 2 - shoulder
+        turn = jnp.arctan2(target[1], target[0]) - bend / 2 + elbow
         error = jnp.array([jnp.arctan2(jnp.sin(turn), jnp.cos(turn)), bend - elbow])
-        return jnp.clip(10.0 * error - 2.0 * velocity, -1, 1)
+        return jnp.clip(3.0 * error - 0.2 * velocity, -1, 1)
 
     def step(state, _):
         state = env.step(state, servo(state.obs))

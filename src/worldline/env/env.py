@@ -112,7 +112,7 @@ class Env:
             start = eqx.tree_at(functools.partial(_attribute, name), start, array)
         return self._begin(start, variation, True)
 
-    def step(self, state: EnvState, action: ArrayLike) -> EnvState:
+    def step(self, state: EnvState, action: ArrayLike, *, mask: ArrayLike = True) -> EnvState:
         """The world one control step later.
 
         The step after the end of an episode is computed like any other: episodes are `Worlds`'s.
@@ -120,6 +120,7 @@ class Env:
         Args:
             state: the world.
             action: `(nact,)`, in the units of `action_space`.
+            mask: `()` bool; where False nothing is simulated and the result is unspecified.
 
         Raises:
             ActionError: a wrong shape or dtype; or not finite, where that can be seen (outside
@@ -127,7 +128,7 @@ class Env:
         """
         action = self.check_action(action)
         inputs = self._inputs(action, state.physics, state.memory)
-        physics = self.physics.step(state.physics, inputs, self.substeps)
+        physics = self.physics.step(state.physics, inputs, self.substeps, mask)
         outcome = self.task.outcome(state.physics, action, physics, state.memory)
         obs = self.task.observe(physics, outcome.memory)
         reward = jnp.asarray(outcome.reward, jnp.float32)
@@ -232,7 +233,7 @@ class Env:
             begin = task.start(key)
             physics = self.physics.start(begin.qpos, begin.qvel, {}, begin.inputs)
             inputs = self._inputs(action, physics, begin.memory)
-            outcome = task.outcome(physics, action, physics, begin.memory)
+            outcome: object = task.outcome(physics, action, physics, begin.memory)
             if not isinstance(outcome, Outcome):
                 given = type(outcome).__name__
                 raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")

@@ -120,24 +120,41 @@ class Worlds:
         everyone = jnp.ones(self.num_worlds, bool)
         return self._reset(key, {} if variation is None else dict(variation), everyone)
 
-    def step(self, state: WorldsState, action: ArrayLike) -> tuple[WorldsState, Step]:
+    def step(
+        self, state: WorldsState, action: ArrayLike, mask: ArrayLike | None = None
+    ) -> tuple[WorldsState, Step]:
         """All worlds one control step later; those whose episode ends start a new one at once.
 
         Args:
             state: the worlds.
             action: `(B, nact)`.
+            mask: `(B,)` bool; a world where it is False stays exactly as it is and costs no
+                physics: its `obs` and `final_obs` are its present one, all else that the step says
+                of it is zero. None: all worlds step.
 
         Raises:
             ActionError: see `Env.step`.
+            ConfigError: the mask is not `(B,)`.
         """
-        return self._step(state, self.env.check_action(action, (self.num_worlds,)))
+        checked = self.env.check_action(action, (self.num_worlds,))
+        return self._step(state, checked, None if mask is None else self._check_mask(mask))
 
     def reset_where(self, state: WorldsState, mask: ArrayLike) -> WorldsState:
         """Begins a new episode in the worlds where `mask`, `(B,)` bool, is True.
 
         What it costs follows the number of such worlds, not B.
+
+        Raises:
+            ConfigError: the mask is not `(B,)`.
         """
-        return self._reset_where(state, jnp.asarray(mask, bool))
+        return self._reset_where(state, self._check_mask(mask))
+
+    def _check_mask(self, mask: ArrayLike) -> Array:
+        """A mask of worlds as an array, `(B,)` bool."""
+        if jnp.shape(mask) != (self.num_worlds,):
+            shape = jnp.shape(mask)
+            raise ConfigError(f"the mask has shape {shape}; it must be ({self.num_worlds},)")
+        return jnp.asarray(mask, bool)
 
     def _begin(self, key: Key, variation: Variation, mask: Array) -> WorldsState:
         """One world at the start of an episode."""
@@ -151,22 +168,32 @@ class Worlds:
             episode_return=jnp.zeros(()),
         )
 
-    def _take_step(self, state: WorldsState, action: Array) -> tuple[WorldsState, Step]:
-        env = jax.vmap(self.env.step)(state.env, action)
+    def _take_step(
+        self, state: WorldsState, action: Array, mask: Array | None
+    ) -> tuple[WorldsState, Step]:
+        masks = {} if mask is None else {"mask": mask}
+        env = jax.vmap(self.env.step)(state.env, action, **masks)
         steps = state.steps + 1
         episode_return = state.episode_return + env.reward
         out_of_time = steps >= self.episode_length if self.episode_length else False
         truncated = (env.diverged | out_of_time) & ~env.terminated
-        ended = env.terminated | truncated
-        stepped = WorldsState(env, state.key, steps, episode_return)
-        fresh = self._reset_rows(stepped, ended)
         metrics = {
             **env.metrics,
             "episode_return": episode_return,
             "episode_length": steps,
             "diverged": env.diverged,
         }
-        return fresh, Step(fresh.obs, env.reward, env.terminated, truncated, env.obs, metrics)
+        worth = (env.reward, env.terminated, truncated, metrics)
+        moved = (env, steps, episode_return)
+        if mask is not None:
+            worth = jax.tree.map(lambda x: _where_rows(mask, x, jnp.zeros_like(x)), worth)
+            still = (state.env, state.steps, state.episode_return)
+            moved = jax.tree.map(functools.partial(_where_rows, mask), moved, still)
+        env, steps, episode_return = moved
+        reward, terminated, truncated, metrics = worth
+        stepped = WorldsState(env, state.key, steps, episode_return)
+        fresh = self._reset_rows(stepped, terminated | truncated)
+        return fresh, Step(fresh.obs, reward, terminated, truncated, env.obs, metrics)
 
     def _reset_rows(self, state: WorldsState, mask: Array) -> WorldsState:
         """Resets the masked worlds, a few rows at a time, until none is left."""
@@ -193,6 +220,11 @@ class Worlds:
 def _keys_as_words(state: WorldsState) -> WorldsState:
     """The state with `uint32` words in place of its keys."""
     return dataclasses.replace(state, key=jax.random.key_data(state.key))
+
+
+def _where_rows(mask: Array, new: Array, old: Array) -> Array:
+    """The rows of `new` where `mask`, `(B,)` bool, is True, and of `old` elsewhere."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
 
 
 def _put_rows(rows: Array, old: PyTree, new: PyTree) -> PyTree:

@@ -64,7 +64,11 @@ class Policy(eqx.Module):
 @eqx.filter_jit
 def _act(policy: Policy, obs: Array, key: Key | None) -> Array:
     distribution = policy.actor(policy.statistics.normalize(obs))
-    raw = distribution.mean if key is None else distribution.at(jax.random.normal(key, distribution.mean.shape))
+    raw = (
+        distribution.mean
+        if key is None
+        else distribution.at(jax.random.normal(key, distribution.mean.shape))
+    )
     return policy.to_action(raw)
 
 

@@ -258,7 +258,8 @@ _ADAM = optax.scale_by_adam(eps=1e-5)
 def learn(config: PPOConfig, learning: Learning, rollout: Rollout) -> tuple[Learning, Metrics]:
     """One round of learning from a rollout: targets, then passes of gradient steps. Pure."""
     samples, learning = _prepare(config, learning, rollout)
-    key, *epoch_keys = jax.random.split(learning.key, config.epochs + 1)
+    key, shuffle_key = jax.random.split(learning.key)
+    epoch_keys = jax.random.split(shuffle_key, config.epochs)
     old_log_std = learning.networks.actor.log_std
     carry = (learning.networks, learning.optimizer, _annealed(learning))
 
@@ -279,7 +280,7 @@ def learn(config: PPOConfig, learning: Learning, rollout: Rollout) -> tuple[Lear
         adapted = _adapted(learning_rate, measured["ppo/kl"][-1], learning.numbers.target_kl)
         return (networks, optimizer, adapted), measured
 
-    carry, measured = jax.lax.scan(epoch, carry, jnp.stack(epoch_keys))
+    carry, measured = jax.lax.scan(epoch, carry, epoch_keys)
     networks, optimizer, learning_rate = carry
     metrics = {name: value.mean() for name, value in measured.items()}
     metrics["ppo/explained_variance"] = _explained_variance(samples.value, samples.target)
@@ -394,7 +395,7 @@ def _shuffled(samples: Batch, key: Key, minibatches: int) -> Batch:
 
 def _clip_norm(gradient: PyTree, largest: Array) -> tuple[PyTree, Array]:
     """The gradient scaled down to a norm of at most `largest`, and its norm before."""
-    norm = optax.global_norm(gradient)
+    norm = optax.tree.norm(gradient)
     scale = jnp.minimum(1.0, largest / (norm + 1e-6))
     return jax.tree.map(lambda g: g * scale, gradient), norm
 
@@ -402,7 +403,8 @@ def _clip_norm(gradient: PyTree, largest: Array) -> tuple[PyTree, Array]:
 def _annealed(learning: Learning) -> Array:
     """The learning rate of this update."""
     numbers = learning.numbers
-    progress = jnp.clip(learning.updates / jnp.maximum(numbers.anneal_updates, 1.0), 0.0, 1.0)
+    updates = learning.updates.astype(jnp.float32)
+    progress = jnp.clip(updates / jnp.maximum(numbers.anneal_updates, 1.0), 0.0, 1.0)
     annealed = numbers.initial_learning_rate * (1.0 - 0.9 * progress)
     return jnp.where(numbers.anneal_updates > 0, annealed, learning.learning_rate)
 

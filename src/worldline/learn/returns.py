@@ -35,7 +35,7 @@ def generalized_advantage(
         The advantages, `(T, B)`; add `value` for the returns to regress on.
     """
     error = reward + discount * jnp.where(terminated, 0.0, next_value) - value
-    carry_on = discount * gae_lambda * ~(terminated | truncated)
+    carry_on = jnp.where(terminated | truncated, 0.0, discount * gae_lambda)
 
     def backwards(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         error, carry_on = now

@@ -73,7 +73,8 @@ def _summary(metrics: Metrics, ended: Array) -> Metrics:
     diverged = metrics.pop("diverged")
 
     def mean_over_ended(values: Array) -> Array:
-        return jnp.where(ended, values, 0).sum() / jnp.maximum(episodes, 1)
+        total = jnp.where(ended, values, 0).sum().astype(jnp.float32)
+        return total / jnp.maximum(episodes, 1).astype(jnp.float32)
 
     return {
         "return": mean_over_ended(returns),

@@ -108,9 +108,10 @@ class FakePhysics(Physics):
         displacement = jnp.mean(qpos - self.model.qpos0) if self.model.nq else jnp.zeros(())
         fields = {}
         for name in names:
-            value = self._fields[name]
-            kind = jnp.float32 if value.dtype.kind == "f" else jnp.int32
-            fields[name] = qpos if name == "qpos" else jnp.asarray(value + displacement, kind)
+            default = self._fields[name]
+            kind = jnp.float32 if default.dtype.kind == "f" else jnp.int32
+            moved = (jnp.asarray(default, jnp.float32) + displacement).astype(kind)
+            fields[name] = qpos if name == "qpos" else moved
         return fields
 
     def _integrate(self, qpos: Array, qvel: Array) -> Array:

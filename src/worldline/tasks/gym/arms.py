@@ -22,6 +22,8 @@ class Reacher(GymTask):
     control. An episode never terminates.
     """
 
+    defaults = {"train": {"steps": 1_000_000}}
+
     xml_file: str = "reacher.xml"
     frame_skip: int = 2
     default_camera_config: Camera = dataclasses.field(default_factory=lambda: {"trackbodyid": 0})
@@ -83,6 +85,8 @@ class Pusher(GymTask):
     Action `(7,)`: motor torques. Reward: less the distances from tip to object and from object to
     goal, and a cost of control. An episode never terminates.
     """
+
+    defaults = {"train": {"steps": 1_000_000}}
 
     xml_file: str = "pusher_v5.xml"
     frame_skip: int = 5

@@ -28,6 +28,8 @@ class HumanoidBody(Locomotion):
     of mass; the seventeen actuator forces. Action `(17,)`: motor torques, between -0.4 and 0.4.
     """
 
+    defaults = {"ppo": {"num_worlds": 64}}
+
     frame_skip: int = 5
     ctrl_cost_weight: float = 0.1
     reset_noise_scale: float = 1e-2

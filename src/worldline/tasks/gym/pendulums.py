@@ -20,6 +20,8 @@ class InvertedPendulum(GymTask):
     0.2 rad of upright; the episode terminates when it is not.
     """
 
+    defaults = {"ppo": {"num_worlds": 32, "minibatches": 8}, "train": {"steps": 200_000}}
+
     xml_file: str = "inverted_pendulum.xml"
     frame_skip: int = 2
     default_camera_config: Camera = dataclasses.field(
@@ -55,6 +57,8 @@ class InvertedDoublePendulum(GymTask):
     1 m, less penalties for the tip's distance from upright and for the poles' velocities; the
     episode terminates when the tip is not above 1 m.
     """
+
+    defaults = {"train": {"steps": 1_000_000}}
 
     xml_file: str = "inverted_double_pendulum.xml"
     frame_skip: int = 5

@@ -20,6 +20,8 @@ class Swimmer(Locomotion):
     episode never terminates.
     """
 
+    defaults = {"ppo": {"discount": 0.999}, "train": {"steps": 1_000_000}}
+
     xml_file: str = "swimmer.xml"
     frame_skip: int = 4
     forward_reward_weight: float = 1.0

@@ -1,0 +1,1 @@
+"""Bridges: Worldline's worlds behind the interfaces of other libraries, imported on demand."""

@@ -1,0 +1,117 @@
+"""Single pictures of a world, in this process: what `render()` of a bridge shows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import mujoco
+import numpy as np
+
+from worldline.model import Model
+from worldline.report import video
+from worldline.report.camera import CameraPath, camera_path
+from worldline.report.rays import RayPainter
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+
+class Frames:
+    """Draws states of one model, through a graphics library or, without one, by casting rays.
+
+    Args:
+        model: the model.
+        camera: where to look from, as in `Task.camera`.
+        size: height and width of a picture, in pixels.
+    """
+
+    def __init__(self, model: Model, camera: Mapping[str, Any], size: tuple[int, int]) -> None:
+        self._model, self._camera, self._size = model, camera, size
+        self._graphics = _open_graphics(model.mj, size)
+        self._distance: float | None = None
+
+    def paint(
+        self, qpos: NDArray, variation: Mapping[str, NDArray], inputs: Mapping[str, NDArray]
+    ) -> NDArray:
+        """One picture, `(height, width, 3)` uint8.
+
+        Args:
+            qpos: `(nq,)`.
+            variation: the world's own constants.
+            inputs: further MjData fields to show, such as `mocap_pos`.
+        """
+        path = self._steady(camera_path(self._model, self._camera, qpos[None], timestep=1.0))
+        drawn = video._drawn_model(self._model, variation, path)
+        data = mujoco.MjData(drawn)
+        for name, value in {"qpos": qpos, **inputs}.items():
+            getattr(data, name)[...] = value
+        mujoco.mj_fwdPosition(drawn, data)
+        if self._graphics is None:
+            return RayPainter(drawn, self._size).paint(data, path.at(0))
+        return self._graphics.paint(drawn, data, path.at(0))
+
+    def close(self) -> None:
+        """Gives the graphics context back."""
+        if self._graphics is not None:
+            self._graphics.close()
+            self._graphics = None
+
+    def _steady(self, path: CameraPath) -> CameraPath:
+        """The camera at the distance of the first picture, so that it does not go to and fro."""
+        if self._distance is None:
+            self._distance = path.distance
+        return dataclasses.replace(path, distance=self._distance)
+
+
+class _Graphics:
+    """MuJoCo's own renderer on an OpenGL context of this thread."""
+
+    def __init__(self, model: mujoco.MjModel, context: Any, size: tuple[int, int]) -> None:
+        self._context, self._size = context, size
+        context.make_current()
+        self._scene = mujoco.MjvScene(model, maxgeom=10_000)
+        self._mjr = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150)
+        offscreen = mujoco.mjtFramebuffer.mjFB_OFFSCREEN
+        mujoco.mjr_setBuffer(offscreen, self._mjr)
+        if self._mjr.currentBuffer != offscreen:
+            raise RuntimeError("the driver has no framebuffer to draw into")
+        mujoco.mjr_resizeOffscreen(size[1], size[0], self._mjr)
+
+    def paint(
+        self, model: mujoco.MjModel, data: mujoco.MjData, camera: mujoco.MjvCamera
+    ) -> NDArray:
+        """See `Frames.paint`."""
+        self._context.make_current()
+        all_, options = mujoco.mjtCatBit.mjCAT_ALL, mujoco.MjvOption()
+        mujoco.mjv_updateScene(model, data, options, None, camera, all_, self._scene)
+        height, width = self._size
+        view, image = mujoco.MjrRect(0, 0, width, height), np.empty((height, width, 3), np.uint8)
+        mujoco.mjr_render(view, self._scene, self._mjr)
+        mujoco.mjr_readPixels(image, None, view, self._mjr)
+        return image[::-1].copy()  # OpenGL counts rows from the bottom
+
+    def close(self) -> None:
+        self._context.make_current()
+        self._mjr.free()
+        self._context.free()
+
+
+def _open_graphics(model: mujoco.MjModel, size: tuple[int, int]) -> _Graphics | None:
+    """The first graphics library that works, or None."""
+    for backend in video._backends("auto"):
+        if backend != "rays":
+            with contextlib.suppress(Exception), _no_warnings():
+                library = importlib.import_module(f"mujoco.{backend}")
+                return _Graphics(model, library.GLContext(size[1], size[0]), size)
+    return None
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,85 @@
+"""Worldline's tasks in Gymnasium's registry: `gym/ant` as `worldline/gym-ant-v0`.
+
+Gymnasium 1.x loads no plug-ins: an id exists once somebody has registered it. `import worldline`
+therefore calls `register_when_imported`. That imports neither Gymnasium nor JAX, which is why names
+and episode lengths stand here in a table, and not only in the tasks.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+#: Each built-in task and the length of its episodes, in control steps.
+EPISODE_LENGTHS = {
+    "gym/ant": 1000,
+    "gym/half-cheetah": 1000,
+    "gym/hopper": 1000,
+    "gym/humanoid": 1000,
+    "gym/humanoid-standup": 1000,
+    "gym/inverted-double-pendulum": 1000,
+    "gym/inverted-pendulum": 1000,
+    "gym/pusher": 100,
+    "gym/reacher": 50,
+    "gym/swimmer": 1000,
+    "gym/walker2d": 1000,
+    "robot/reach": 50,
+}
+
+
+def gymnasium_id(task: str) -> str:
+    """The id of a task in Gymnasium's registry."""
+    return f"worldline/{task.replace('/', '-')}-v0"
+
+
+def register_all(episode_lengths: Mapping[str, int]) -> None:
+    """Registers the tasks named, with the length of their episodes, unless they are already.
+
+    The time limit is left to Gymnasium, as its own environments do, so that `max_episode_steps`
+    and `spec.max_episode_steps` mean what its users expect.
+    """
+    import gymnasium
+
+    for task, length in episode_lengths.items():
+        if gymnasium_id(task) not in gymnasium.registry:
+            gymnasium.register(
+                gymnasium_id(task),
+                entry_point="worldline.bridges.gymnasium:Env",
+                vector_entry_point="worldline.bridges.gymnasium:make_vector_env",
+                max_episode_steps=length or None,
+                kwargs={"env": task, "episode_length": 0},
+            )
+
+
+def register_when_imported() -> None:
+    """Registers the built-in tasks: now if Gymnasium is imported, else as soon as it is."""
+    if "gymnasium" in sys.modules:
+        register_all(EPISODE_LENGTHS)
+    else:
+        sys.meta_path.insert(0, _GymnasiumWatch())
+
+
+class _GymnasiumWatch(importlib.abc.MetaPathFinder):
+    """Waits for the import of Gymnasium, to register the tasks when it is done."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Finds what the others find; for Gymnasium with a loader that registers afterwards."""
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_register(module: ModuleType) -> None:
+                load(module)
+                register_all(EPISODE_LENGTHS)
+
+            spec.loader.exec_module = load_and_register  # type: ignore[method-assign]
+        return spec

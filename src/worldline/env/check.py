@@ -1,0 +1,448 @@
+"""check_env: what must hold of every task, tried out on one of yours."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.env.env import Env, EnvState
+from worldline.env.task import Outcome, Start
+from worldline.errors import TaskError
+from worldline.types import Array, Key, PyTree
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+#: Numbers that two programs compute in another order may differ by this much.
+_RTOL, _ATOL = 1e-4, 1e-5
+
+_SEEDS = 8
+#: Names that `Worlds` gives to metrics of its own.
+_TAKEN = ("episode_return", "episode_length", "diverged")
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What `check_env` has to say of a task that it found no fault with."""
+
+    warnings: tuple[str, ...]
+    """What may be meant so, but seldom is; a line each."""
+
+
+def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
+    """Checks that a task keeps the contract of `Task` and is fit to learn from.
+
+    The task's functions are called as they are; then worlds run for `steps` steps under random
+    actions, under the lowest and under the highest.
+
+    Args:
+        env: the task on an engine.
+        steps: control steps to run.
+        seed: decides the starts and the random actions.
+
+    Returns:
+        Warnings; none at best.
+
+    Raises:
+        TaskError: the task breaks the contract. A line for each problem says what, with which
+            value, and the mend.
+    """
+    # What is not a number is looked for here, and is to be reported rather than raised.
+    with jax.debug_nans(False):
+        calls = _call_functions(env, seed)
+        problems = [
+            *_actions_are_bounded(env),
+            *_functions_repeat_themselves(calls),
+            *_types_are_right(env, calls),
+            *_metrics_are_numbers(calls),
+        ]
+        if not problems:  # else the worlds could not run, or not twice the same way
+            trial = _run_worlds(env, steps, seed)
+            problems = [
+                *_starts_are_finite(trial),
+                *_simulation_holds(trial),
+                *_numbers_are_finite(trial),
+                *_observations_are_in_their_space(trial),
+                *_compiled_step_is_the_step(trial),
+                *_worlds_are_alone(trial),
+                *_nothing_recompiles(trial),
+            ]
+    if problems:
+        raise TaskError("\n".join(f"{type(env.task).__name__}{problem}" for problem in problems))
+    warnings = [*_starts_differ(trial), *_episodes_last(trial), *_observations_vary(trial)]
+    return Report(tuple(f"{type(env.task).__name__}{warning}" for warning in warnings))
+
+
+# The task's functions, called as they are.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Calls:
+    """What each function of the task gave, called twice with the same arguments."""
+
+    start: tuple[Start, Start]
+    control: tuple[PyTree, PyTree]
+    outcome: tuple[Outcome, Outcome]
+    observe: tuple[PyTree, PyTree]
+    observe_later: PyTree
+
+
+def _call_functions(env: Env, seed: int) -> _Calls:
+    task = env.task
+    starts = [task.start(jax.random.key(seed)) for _ in range(2)]
+    state = env.reset(jax.random.key(seed))
+    action = _middle(env)
+    after = env.physics.step(state.physics, env._inputs(action, state.physics, state.memory), 1)
+    outcomes = [task.outcome(state.physics, action, after, state.memory) for _ in range(2)]
+    return _Calls(
+        start=(starts[0], starts[1]),
+        control=_twice(lambda: task.control(action, state.physics, state.memory)),
+        outcome=(outcomes[0], outcomes[1]),
+        observe=_twice(lambda: task.observe(state.physics, state.memory)),
+        observe_later=task.observe(after, outcomes[0].memory),
+    )
+
+
+def _twice(call: Callable[[], PyTree]) -> tuple[PyTree, PyTree]:
+    return call(), call()
+
+
+def _middle(env: Env) -> Array:
+    low, high = _finite_bounds(env)
+    return jnp.asarray((low + high) / 2)
+
+
+def _finite_bounds(env: Env) -> tuple[NDArray, NDArray]:
+    """The action bounds, with -1 and 1 in place of infinite ones."""
+    low = np.where(np.isfinite(env.action_low), env.action_low, np.float32(-1))
+    return low, np.where(np.isfinite(env.action_high), env.action_high, np.float32(1))
+
+
+def _actions_are_bounded(env: Env) -> Iterator[str]:
+    low, high = env.action_low, env.action_high
+    for index in np.flatnonzero(~(np.isfinite(low) & np.isfinite(high))):
+        yield (
+            f".action_bounds are {low[index]} and {high[index]} for action {index}; give finite "
+            "ones, or the actuator a ctrlrange in the MJCF"
+        )
+    for index in np.flatnonzero(low >= high):
+        yield (
+            f".action_bounds are {low[index]} and {high[index]} for action {index}; the lowest "
+            "action must come first and be less than the highest"
+        )
+
+
+def _functions_repeat_themselves(calls: _Calls) -> Iterator[str]:
+    for name in ("start", "control", "outcome", "observe"):
+        first, second = getattr(calls, name)
+        if _spec(first) != _spec(second):
+            yield (
+                f".{name} gives {_spec(first)}, then {_spec(second)} for the same arguments; keep "
+                "what must be remembered in the memory, not in Python"
+            )
+        elif not _same(first, second):
+            yield (
+                f".{name} gives two answers for the same arguments; draw random numbers from the "
+                "key of start alone, and keep what must be remembered in the memory"
+            )
+
+
+def _types_are_right(env: Env, calls: _Calls) -> Iterator[str]:
+    outcome = calls.outcome[0]
+    kinds = {"reward": (jnp.floating, "float32"), "terminated": (jnp.bool_, "bool")}
+    for part, (kind, wanted) in kinds.items():
+        value = jnp.asarray(getattr(outcome, part))
+        if value.shape != () or not jnp.issubdtype(value.dtype, kind):
+            yield (
+                f".outcome gives a {part} of {value.dtype}{list(value.shape)}; it must be a scalar "
+                f"of {wanted}"
+            )
+    if _spec(outcome.memory) != _spec(calls.start[0].memory):
+        yield (
+            f".outcome changes the memory from {_spec(calls.start[0].memory)} to "
+            f"{_spec(outcome.memory)}; keep the structure, shapes and dtypes of start"
+        )
+    observed = _spec(env._obs)
+    for value in (*calls.observe, calls.observe_later):
+        if _spec(value) != observed:
+            yield f".observe gives {_spec(value)} and at other times {observed}; keep to one"
+            break
+
+
+def _metrics_are_numbers(calls: _Calls) -> Iterator[str]:
+    for name, value in calls.outcome[0].metrics.items():
+        if name in _TAKEN:
+            yield f".outcome gives a metric {name!r}, which Worlds measures itself; rename it"
+        if jnp.shape(value) != ():
+            yield (
+                f".outcome gives the metric {name!r} a shape of {jnp.shape(value)}; a metric is "
+                "one number"
+            )
+
+
+# Worlds that run.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """Worlds from their starts under actions, as NumPy arrays."""
+
+    env: Env
+    start: Any
+    """An `EnvState` with `B` in front."""
+    states: Any
+    """An `EnvState` with `T, B` in front."""
+    actions: NDArray
+    driven_by: list[str]
+    """What chose each world's actions, `B` of them."""
+    obs: Any
+    """As `observe` gave it: `states.obs` holds the last good one where it was not finite."""
+    reward: NDArray
+    """As `outcome` gave it."""
+    running: NDArray
+    """Whether the episode had not ended before the step, bool."""
+    alone: list[EnvState]
+    """The first world by itself: its start, and the steps of a compiled program from there."""
+    traces: int
+    """How often that program was traced."""
+
+
+def _run_worlds(env: Env, steps: int, seed: int) -> _Trial:
+    actions, driven_by = _actions(env, steps, seed)
+
+    def step(state: EnvState, action: Array) -> tuple[EnvState, Any]:
+        after = env.step(state, action)
+        outcome = env.task.outcome(state.physics, action, after.physics, state.memory)
+        obs = env.task.observe(after.physics, outcome.memory)
+        return after, (after, obs, outcome.reward)
+
+    @jax.jit
+    def run(keys: Key, actions: Array) -> Any:
+        start = jax.vmap(env.reset)(keys)
+        return start, jax.lax.scan(jax.vmap(step), start, actions)[1]
+
+    keys = jax.random.split(jax.random.key(seed), len(driven_by))
+    start, (states, obs, reward) = run(keys, actions)
+    alone, traces = _run_alone(env, jax.tree.map(lambda x: x[0], start), actions[:3, 0])
+    start, states, obs, reward = jax.device_get((start, states, obs, reward))
+    ended = np.cumsum(states.terminated | states.diverged, axis=0) > 0
+    running = np.concatenate([np.ones_like(ended[:1]), ~ended[:-1]])
+    return _Trial(env, start, states, actions, driven_by, obs, reward, running, alone, traces)
+
+
+def _run_alone(env: Env, state: EnvState, actions: NDArray) -> tuple[list[EnvState], int]:
+    """A world's states, and how often its step was traced."""
+    traces = 0
+
+    @jax.jit
+    def step(state: EnvState, action: Array) -> EnvState:
+        nonlocal traces
+        traces += 1
+        return env.step(state, action)
+
+    states = [state]
+    for action in actions:
+        states.append(step(states[-1], action))
+    return states, traces
+
+
+def _actions(env: Env, steps: int, seed: int) -> tuple[NDArray, list[str]]:
+    """Actions `(T, B, nact)`, and by what those of each world are chosen."""
+    low, high = _finite_bounds(env)
+    random = np.random.default_rng(seed).uniform(low, high, (steps, _SEEDS, low.size))
+    shape = (steps, _SEEDS, low.size)
+    groups = {
+        "random actions": random,
+        "the lowest action": np.broadcast_to(low, shape),
+        "the highest action": np.broadcast_to(high, shape),
+    }
+    actions = np.concatenate(list(groups.values()), axis=1).astype(np.float32)
+    return actions, [name for name in groups for _ in range(_SEEDS)]
+
+
+def _starts_are_finite(trial: _Trial) -> Iterator[str]:
+    start = trial.start
+    if start.diverged.any():
+        yield (
+            ".start gives a state that MuJoCo refuses (not finite, or above 1e10); give qpos, "
+            "qvel and inputs finite values"
+        )
+    for where, value in _not_finite(start.obs, np.ones_like(start.diverged)):
+        yield f".observe gives {value} at {where} at a start; an observation must be finite"
+
+
+def _simulation_holds(trial: _Trial) -> Iterator[str]:
+    for name, rows in _groups(trial):
+        failed = trial.states.physics.diverged & trial.running & rows
+        if failed.any():
+            yield (
+                f" diverges {_after(failed)} of {name}; lower the model's timestep, or narrow the "
+                "action bounds"
+            )
+
+
+def _numbers_are_finite(trial: _Trial) -> Iterator[str]:
+    metrics = {f"the metric {name!r}": value for name, value in trial.states.metrics.items()}
+    for name, rows in _groups(trial):
+        judged = trial.running & rows & ~trial.states.physics.diverged
+        for where, value in _not_finite(trial.obs, judged):
+            bad = judged & _bad_rows(trial.obs, judged.ndim)
+            yield (
+                f".observe gives {value} at {where} {_after(bad)} of {name}; an observation must "
+                "be finite: mind divisions, roots and logarithms"
+            )
+        for what, numbers in {"a reward": trial.reward, **metrics}.items():
+            bad = judged & ~np.isfinite(numbers)
+            if bad.any():
+                yield (
+                    f".outcome gives {what} of {numbers[bad][0]} {_after(bad)} of {name}; it must "
+                    "be finite: mind divisions, roots and logarithms"
+                )
+
+
+def _observations_are_in_their_space(trial: _Trial) -> Iterator[str]:
+    space = trial.env.observation_space
+    for row in range(len(trial.driven_by)):
+        obs = jax.tree.map(lambda x: x[row], trial.start.obs)  # noqa: B023
+        if not space.contains(obs):
+            yield f".observe gives {_spec(obs)} at a start, which is not in {space}; keep to it"
+            return
+
+
+def _compiled_step_is_the_step(trial: _Trial) -> Iterator[str]:
+    start, compiled, *_ = trial.alone
+    for part in _differing(trial.env.step(start, trial.actions[0, 0]), compiled):
+        yield (
+            f" gives another {part} inside jax.jit than outside; let its functions depend on "
+            "their arguments alone, not on Python's state"
+        )
+
+
+def _worlds_are_alone(trial: _Trial) -> Iterator[str]:
+    for part in _differing(trial.alone[1], jax.tree.map(lambda x: x[0, 0], trial.states)):
+        yield (
+            f" gives a world another {part} alone than among {len(trial.driven_by)} worlds; "
+            "let its functions look at one world's arguments alone"
+        )
+
+
+def _nothing_recompiles(trial: _Trial) -> Iterator[str]:
+    if trial.traces > 1:
+        before, after = (_types(state.memory) for state in trial.alone[:2])
+        yield (
+            f".outcome makes the step compile {trial.traces} times: the memory goes from {before} "
+            f"to {after}; begin with strict types, such as jnp.float32(0) for 0.0"
+        )
+
+
+def _starts_differ(trial: _Trial) -> Iterator[str]:
+    parts = (trial.start.physics.qpos, trial.start.physics.qvel, trial.start.memory)
+    if all((np.asarray(_plain(x)) == np.asarray(_plain(x))[:1]).all() for x in _leaves(parts)):
+        yield ".start gives every key the same start; draw some of it from the key"
+
+
+def _episodes_last(trial: _Trial) -> Iterator[str]:
+    first = (trial.states.terminated | trial.states.diverged)[0]
+    if first.mean() > 0.5:
+        yield (
+            f".outcome ends {first.sum()} of {first.size} episodes at their first step; see "
+            "whether start begins where outcome terminates"
+        )
+
+
+def _observations_vary(trial: _Trial) -> Iterator[str]:
+    for path, leaf in jax.tree.leaves_with_path(trial.obs):
+        if leaf.dtype == np.uint8:
+            continue
+        seen = _rows(leaf, trial.running)
+        constant = np.flatnonzero((seen == seen[:1]).all(axis=0))
+        if constant.size:
+            indices = ", ".join(str(i) for i in constant[:8]) + (", ..." * (constant.size > 8))
+            yield (
+                f".observe gives the same number at index {indices}{_at(path)} all the time; a "
+                "policy learns nothing from it"
+            )
+
+
+# What the checks share.
+
+
+def _groups(trial: _Trial) -> Iterator[tuple[str, NDArray]]:
+    """The ways actions were chosen, each with its worlds as a mask `(B,)`."""
+    for name in dict.fromkeys(trial.driven_by):
+        yield name, np.array([chosen == name for chosen in trial.driven_by])
+
+
+def _after(bad: NDArray) -> str:
+    step = int(np.argwhere(bad)[0, 0]) + 1
+    return f"after {step} step{'s' if step > 1 else ''}"
+
+
+def _not_finite(tree: PyTree, judged: NDArray) -> Iterator[tuple[str, Any]]:
+    """Where a tree of arrays with the axes of `judged` in front is not finite, and its value."""
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        values = _rows(leaf, judged)
+        bad = np.argwhere(~np.isfinite(values))
+        if bad.size:
+            yield f"index {bad[0, 1]}{_at(path)}", values[tuple(bad[0])]
+
+
+def _rows(leaf: NDArray, chosen: NDArray) -> NDArray:
+    """The chosen rows of an array with the axes of `chosen` in front, flat: `(n, size)`."""
+    return leaf.reshape(chosen.size, math.prod(leaf.shape[chosen.ndim :]))[chosen.ravel()]
+
+
+def _bad_rows(tree: PyTree, axes: int) -> NDArray:
+    """Whether anything of a row is not finite; rows are the first `axes` axes."""
+    bad = [
+        ~np.isfinite(leaf).reshape(*leaf.shape[:axes], -1).all(axis=-1) for leaf in _leaves(tree)
+    ]
+    return np.logical_or.reduce(bad)
+
+
+def _at(path: Any) -> str:
+    return f" of {jax.tree_util.keystr(path, simple=True)!r}" if path else ""
+
+
+def _differing(left: EnvState, right: EnvState) -> list[str]:
+    """Names of the parts of two worlds that differ by more than rounding."""
+    parts = {
+        "observation": (left.obs, right.obs),
+        "reward": (left.reward, right.reward),
+        "end of the episode": (left.terminated, right.terminated),
+        "memory": (left.memory, right.memory),
+        "state": (left.physics.qpos, right.physics.qpos),
+    }
+    return [name for name, (a, b) in parts.items() if not _same(a, b, _RTOL, _ATOL)]
+
+
+def _same(left: PyTree, right: PyTree, rtol: float = 0.0, atol: float = 0.0) -> bool:
+    pairs = zip(_leaves(left), _leaves(right), strict=True)
+    return all(
+        np.allclose(_plain(a), _plain(b), rtol=rtol, atol=atol, equal_nan=True) for a, b in pairs
+    )
+
+
+def _plain(leaf: Any) -> NDArray:
+    """A leaf as numbers, be it an array of keys."""
+    is_key = jnp.issubdtype(jnp.asarray(leaf).dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+
+def _leaves(tree: PyTree) -> list[Any]:
+    return jax.tree.leaves(tree)
+
+
+def _spec(tree: PyTree) -> Any:
+    """Structure, shapes and dtypes, comparable and readable."""
+    return jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(jnp.shape(x))}", tree)
+
+
+def _types(tree: PyTree) -> Any:
+    """Dtypes as a compiler distinguishes them: a Python number's is weak."""
+    return jax.tree.map(lambda x: f"{'weak ' if x.weak_type else ''}{x.dtype}", tree)

@@ -1,0 +1,57 @@
+"""JAX's own alarms, on for every test; Hypothesis's settings; models that tests share."""
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import jax
+import pytest
+import toys
+
+from worldline.model import Model
+
+jax.config.update("jax_debug_key_reuse", True)
+jax.config.update("jax_debug_nans", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# Few examples, since one is often a simulation; in CI the same ones each time.
+hypothesis.settings.register_profile(
+    "worldline", deadline=None, max_examples=15, derandomize="CI" in os.environ
+)
+hypothesis.settings.load_profile("worldline")
+
+
+@pytest.fixture
+def nans_allowed() -> Iterator[None]:
+    """For tests that make a simulation fail, or a task give NaN, to see what becomes of it.
+
+    What a failed simulation leaves in its own fields may be NaN; the alarm would sound at that,
+    before the test sees that nothing else is.
+    """
+    with jax.debug_nans(False):
+        yield
+
+
+@pytest.fixture(scope="session")
+def pendulum() -> Model:
+    return Model(toys.PENDULUM)
+
+
+@pytest.fixture(scope="session")
+def boxes() -> Model:
+    return Model(toys.BOXES)
+
+
+@pytest.fixture(scope="session")
+def arm() -> Model:
+    return Model(toys.ARM)
+
+
+@pytest.fixture(scope="session")
+def mechanism() -> Model:
+    return Model(toys.MECHANISM)
+
+
+@pytest.fixture(scope="session")
+def puck() -> Model:
+    return Model(toys.PUCK)

@@ -1,0 +1,439 @@
+"""Worlds: every step a transition, every episode fresh, every world its key."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toys
+
+from worldline.env.env import Env
+from worldline.env.task import Outcome, Start
+from worldline.env.worlds import Step, Worlds, WorldsState
+from worldline.errors import ActionError, ConfigError
+from worldline.mjlib import Batch
+
+
+def actions(steps: int, worlds: int, env: Env) -> np.ndarray:
+    random = np.random.default_rng(2)
+    return random.uniform(-1, 1, (steps, worlds, env.action_low.size)).astype(np.float32)
+
+
+def roll(worlds: Worlds, state: WorldsState, actions: Any) -> tuple[WorldsState, Step]:
+    """The worlds after some steps, and the steps stacked; on the host."""
+    program = jax.jit(lambda state, actions: jax.lax.scan(worlds.step, state, actions))
+    return program(state, actions)
+
+
+def assert_bits(ours: Any, theirs: Any) -> None:
+    ours, theirs = (jax.device_get(_words(tree)) for tree in (ours, theirs))
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert a.shape == b.shape
+        assert a.tobytes() == b.tobytes()
+
+
+def _words(tree: Any) -> Any:
+    is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)  # noqa: E731
+    return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, tree)
+
+
+def by_hand(env: Env, key: Any, episode_length: int, actions: np.ndarray) -> list[dict[str, Any]]:
+    """One world and its episodes in plain Python: what every step of `Worlds` must give."""
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    key, start_key, _ = jax.random.split(key, 3)
+    state, total, length, given = reset(start_key), np.float32(0), 0, []
+    for action in actions:
+        state = step(state, action)
+        total, length = total + np.float32(state.reward), length + 1
+        terminated = bool(state.terminated)
+        truncated = not terminated and (bool(state.diverged) or length == episode_length)
+        one = {
+            "reward": state.reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "final_obs": state.obs,
+            "episode_return": total,
+            "episode_length": length,
+            **state.metrics,
+        }
+        if terminated or truncated:
+            key, start_key, _ = jax.random.split(key, 3)
+            state, total, length = reset(start_key), np.float32(0), 0
+        given.append({**one, "obs": state.obs})
+    return given
+
+
+@pytest.mark.parametrize("physics", ["native", "fake"])
+def test_every_step_is_a_transition_of_a_world_on_its_own(physics):
+    num_worlds, steps, episode_length = 20, 25, 7
+    env = Env(toys.Puck(wall=0.8), physics)
+    worlds = Worlds(env, num_worlds, episode_length)
+    taken = actions(steps, num_worlds, env)
+    state = worlds.reset(jax.random.key(4))
+    first = np.asarray(state.obs)
+    _, got = jax.device_get(roll(worlds, state, taken))
+    ends = {"terminated": 0, "truncated": 0}
+    for world in range(num_worlds):
+        key = jax.random.fold_in(jax.random.key(4), world)
+        expected = by_hand(env, key, episode_length, taken[:, world])
+        for step, want in enumerate(expected):
+            have = {name: getattr(got, name) for name in Step._fields if name != "metrics"}
+            have |= got.metrics
+            for name, value in want.items():
+                np.testing.assert_array_equal(have[name][step, world], value, err_msg=name)
+            ends["terminated"] += want["terminated"]
+            ends["truncated"] += want["truncated"]
+    # The test saw both ends, and acting on `obs` is acting where the last step led, or a start did.
+    assert min(ends.values()) > 10
+    acted_on = np.concatenate([first[None], got.obs[:-1]])
+    ended = got.terminated | got.truncated
+    assert (got.obs[ended] != got.final_obs[ended]).any(axis=-1).all()
+    np.testing.assert_array_equal(got.obs[~ended], got.final_obs[~ended])
+    assert acted_on.shape == (steps, num_worlds, 4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Counter(toys.Puck):
+    """Rewards of 1, 2, 3, ...; terminates with the reward `last`."""
+
+    last: int = 1000
+
+    def outcome(self, before: Any, action: Any, after: Any, memory: Any) -> Outcome:
+        count = memory + 1
+        return Outcome(
+            reward=count.astype(jnp.float32), terminated=count == self.last, memory=count
+        )
+
+
+def test_returns_and_lengths_of_episodes():
+    worlds = Worlds(Env(Counter(), "fake"), 2, episode_length=4)
+    _, got = roll(worlds, worlds.reset(jax.random.key(0)), np.zeros((6, 2, 2), np.float32))
+    # Rewards 1 + 2 + 3 + 4, then anew.
+    np.testing.assert_array_equal(got.reward[:, 0], [1, 2, 3, 4, 1, 2])
+    np.testing.assert_array_equal(got.metrics["episode_return"][:, 0], [1, 3, 6, 10, 1, 3])
+    np.testing.assert_array_equal(got.metrics["episode_length"][:, 1], [1, 2, 3, 4, 1, 2])
+    np.testing.assert_array_equal(got.truncated[:, 1], [0, 0, 0, 1, 0, 0])
+    assert not np.asarray(got.terminated).any()
+
+
+@pytest.mark.parametrize(
+    ("last", "limit", "terminated", "truncated"),
+    [
+        (3, 5, [0, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0]),
+        (5, 3, [0, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 1]),
+        (3, 3, [0, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0]),  # an end of the task's own goes first
+        (99, 0, [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]),  # 0 is no limit
+        (99, 1, [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_a_time_limit_truncates_and_the_task_terminates(last, limit, terminated, truncated):
+    worlds = Worlds(Env(Counter(last=last), "fake"), 1, episode_length=limit)
+    _, got = roll(worlds, worlds.reset(jax.random.key(0)), np.zeros((6, 1, 2), np.float32))
+    np.testing.assert_array_equal(got.terminated[:, 0], terminated)
+    np.testing.assert_array_equal(got.truncated[:, 0], truncated)
+
+
+def test_the_episode_length_is_the_tasks_own_unless_given():
+    env = Env(toys.Puck(), "fake")
+    assert Worlds(env, 1).episode_length == 10
+    assert Worlds(env, 1, 3).episode_length == 3
+    assert Worlds(env, 1, 0).episode_length == 0
+
+
+def test_every_start_is_fresh():
+    num_worlds = 4
+    worlds = Worlds(Env(toys.Puck(), "native"), num_worlds, episode_length=2)
+    state = worlds.reset(jax.random.key(1))
+    _, got = roll(worlds, state, np.zeros((20, num_worlds, 2), np.float32))
+    starts = np.concatenate([state.obs[None], np.asarray(got.obs)[1::2]]).reshape(-1, 4)
+    assert len(np.unique(starts, axis=0)) == 11 * num_worlds
+
+
+@pytest.mark.parametrize("physics", ["native", "fake"])
+def test_reset_where_touches_the_masked_worlds_alone(physics):
+    worlds = Worlds(Env(toys.Puck(), physics), 5)
+    key = jax.random.key(3)
+    state, _ = roll(worlds, worlds.reset(key), actions(3, 5, worlds.env))
+    mask = np.array([False, True, False, True, False])
+    reset = worlds.reset_where(state, mask)
+    rows = lambda tree, mask: jax.tree.map(lambda x: x[mask], tree)  # noqa: E731
+    assert_bits(rows(reset, ~mask), rows(state, ~mask))
+    np.testing.assert_array_equal(reset.steps, [3, 0, 3, 0, 3])
+    np.testing.assert_array_equal(np.asarray(reset.episode_return)[mask], 0)
+    # The second episode of a world, whenever it begins, is that of its key.
+    for world in np.flatnonzero(mask):
+        second = jax.random.split(jax.random.fold_in(jax.random.key(3), world), 3)[0]
+        start_key = jax.random.split(second, 3)[1]
+        assert_bits(rows(reset.env.obs, world), jax.jit(worlds.env.reset)(start_key).obs)
+    assert_bits(worlds.reset_where(state, np.zeros(5, bool)), state)
+
+
+def test_a_reset_costs_as_much_as_episodes_ended(monkeypatch):
+    num_worlds, rows = 64, []
+    worlds = Worlds(Env(toys.Swing(), "native"), num_worlds)
+    state = worlds.reset(jax.random.key(0))
+    forward = Batch.forward
+
+    def counted(self, ids, stage):
+        rows.append(self.rows if ids is None else len(ids))
+        forward(self, ids, stage)
+
+    monkeypatch.setattr(Batch, "forward", counted)
+    for ended in (0, 1, 7, 8, 9, 33, 64):
+        rows.clear()
+        mask = np.random.default_rng(ended).permutation(num_worlds) < ended
+        jax.block_until_ready(worlds.reset_where(state, mask))
+        assert sum(rows) == ended
+
+
+def test_a_step_starts_as_many_worlds_as_it_ends(monkeypatch):
+    num_worlds, steps, rows = 40, 30, []
+    worlds = Worlds(Env(toys.Puck(wall=0.9), "native"), num_worlds, episode_length=9)
+    state = worlds.reset(jax.random.key(0))
+    start = Batch.reset
+    monkeypatch.setattr(
+        Batch,
+        "reset",
+        lambda self, ids: (rows.append(self.rows if ids is None else len(ids)), start(self, ids))[
+            1
+        ],
+    )
+    _, got = jax.block_until_ready(roll(worlds, state, actions(steps, num_worlds, worlds.env)))
+    ended = np.asarray(got.terminated | got.truncated).sum()
+    assert sum(rows) == ended
+    assert 0 < ended < num_worlds * steps / 3
+
+
+def masses(key: Any) -> dict[str, Any]:
+    """A domain: the puck's mass between 1 and 3 kg."""
+    return {"body_mass": jnp.array([0.0, 1.0]) * jax.random.uniform(key, minval=1.0, maxval=3.0)}
+
+
+@pytest.mark.parametrize("domain", [None, masses])
+@pytest.mark.parametrize("task", [toys.Puck(wall=0.8), toys.Swing()])
+def test_a_world_is_its_key_however_many_there_are(task, domain):
+    if domain is not None and isinstance(task, toys.Swing):
+        domain = lambda key: {"opt.gravity": -9.0 * jax.random.uniform(key, (3,))}  # noqa: E731
+    env, steps, most = Env(task, "native"), 23, 300
+    taken = actions(steps, most, env)
+    keys = lambda: jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(8)))(  # noqa: E731
+        jnp.arange(most)
+    )
+
+    def run(rows: slice) -> tuple[WorldsState, Step]:
+        worlds = Worlds(env, rows.stop - rows.start, episode_length=9, domain=domain)
+        start = worlds.reset(keys()[rows])
+        return start, roll(worlds, start, taken[:, rows])
+
+    everyone = run(slice(0, most))
+    for rows in (slice(0, 64), slice(0, 1), slice(7, 8), slice(250, 300)):
+        start, (last, steps_taken) = run(rows)
+        all_start, (all_last, all_steps) = everyone
+        pick = lambda tree: jax.tree.map(lambda x: x[rows], tree)  # noqa: B023, E731
+        assert_bits(start, pick(all_start))
+        assert_bits(last, pick(all_last))
+        assert_bits(steps_taken, jax.tree.map(lambda x: x[:, rows], all_steps))  # noqa: B023
+    one_key = Worlds(env, most, episode_length=9, domain=domain).reset(jax.random.key(8))
+    assert_bits(one_key, everyone[0])
+
+
+def test_a_domain_draws_anew_for_every_episode():
+    num_worlds = 6
+    worlds = Worlds(Env(toys.Puck(), "native"), num_worlds, episode_length=2, domain=masses)
+    state, drawn = worlds.reset(jax.random.key(5)), []
+    for _ in range(5):
+        drawn.append(np.asarray(state.variation["body_mass"])[:, 1])
+        for _ in range(2):
+            before = np.asarray(state.variation["body_mass"])
+            state, _ = worlds.step(state, np.zeros((num_worlds, 2), np.float32))
+    drawn = np.array(drawn)
+    assert len(np.unique(drawn)) == drawn.size
+    assert ((drawn >= 1) & (drawn <= 3)).all()
+    assert (before != state.variation["body_mass"])[:, 1].all()
+    # It is the key's own: world 2, third episode.
+    key = jax.random.fold_in(jax.random.key(5), 2)
+    for _ in range(2):
+        key = jax.random.split(key, 3)[0]
+    assert drawn[2, 2] == masses(jax.random.split(key, 3)[2])["body_mass"][1]
+
+
+def test_without_a_domain_a_world_keeps_its_variation():
+    worlds = Worlds(Env(toys.Puck(), "native"), 3, episode_length=2)
+    variation = {"body_mass": jnp.array([[0.0, 1.0], [0.0, 2.0], [0.0, 4.0]])}
+    state = worlds.reset(jax.random.key(0), variation)
+    state, _ = roll(worlds, state, np.zeros((4, 3, 2), np.float32))
+    velocity = np.asarray(state.env.physics.qvel)[:, 0]
+    state, got = worlds.step(state, np.tile(np.float32([1, 0]), (3, 1)))
+    # 1 N for 0.02 s on 1, 2 and 4 kg.
+    gained = np.asarray(got.final_obs)[:, 2] - velocity
+    np.testing.assert_allclose(gained, [0.02, 0.01, 0.005], rtol=1e-4)
+    np.testing.assert_array_equal(state.variation["body_mass"], variation["body_mass"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Fragile(toys.Puck):
+    """Something breaks where the first action is above 2."""
+
+    breaks: str = "physics"
+
+    def mjcf(self) -> str:
+        return toys.PUCK.replace('ctrlrange="-1 1"', "")
+
+    @property
+    def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        return -np.ones(2, np.float32), np.ones(2, np.float32)
+
+    def control(self, action: Any, physics: Any, memory: Any) -> Any:
+        return jnp.where((action[0] > 2) & (self.breaks == "physics"), 1e30 * action, action)
+
+    def observe(self, physics: Any, memory: Any) -> Any:
+        good = super().observe(physics, memory)
+        return jnp.where((memory < 0) & (self.breaks == "obs"), jnp.nan, good)
+
+    def outcome(self, before: Any, action: Any, after: Any, memory: Any) -> Outcome:
+        good = super().outcome(before, action, after, memory)
+        broken = action[0] > 2
+        return dataclasses.replace(
+            good,
+            reward=jnp.where(broken & (self.breaks == "reward"), jnp.inf, good.reward),
+            memory=jnp.where(broken, -1, good.memory),
+            metrics={"half": jnp.where(broken, jnp.nan, 0.5)},
+        )
+
+
+@pytest.mark.parametrize("breaks", ["physics", "obs", "reward", "action"])
+def test_a_bad_world_stays_alone(breaks):
+    num_worlds, steps, bad_world, bad_step = 6, 8, 2, 3
+    worlds = Worlds(Env(Fragile(breaks=breaks), "native"), num_worlds)
+    taken = actions(steps, num_worlds, worlds.env)
+    good_last, good = roll(worlds, worlds.reset(jax.random.key(6)), taken)
+    broken = taken.copy()
+    broken[bad_step, bad_world] = np.nan if breaks == "action" else 3
+    last, got = roll(worlds, worlds.reset(jax.random.key(6)), broken)
+
+    others = np.arange(num_worlds) != bad_world
+    assert_bits(*(jax.tree.map(lambda x: x[:, others], tree) for tree in (got, good)))
+    assert_bits(*(jax.tree.map(lambda x: x[others], tree) for tree in (last, good_last)))
+    # The broken world: no reward, cut off where it last was well, counted, and begun anew.
+    world = jax.device_get(jax.tree.map(lambda x: x[:, bad_world], got))
+    hit = np.arange(steps) == bad_step
+    np.testing.assert_array_equal(world.metrics["diverged"], hit)
+    np.testing.assert_array_equal(world.truncated, hit)
+    assert not world.terminated.any()
+    assert world.reward[bad_step] == 0
+    assert world.metrics["half"][bad_step] == 0
+    np.testing.assert_array_equal(world.final_obs[bad_step], world.final_obs[bad_step - 1])
+    assert (
+        world.metrics["episode_return"][bad_step] == world.metrics["episode_return"][bad_step - 1]
+    )
+    assert world.metrics["episode_length"].tolist() == [1, 2, 3, 4, 1, 2, 3, 4]
+    second = jax.random.split(jax.random.fold_in(jax.random.key(6), bad_world), 3)[0]
+    start = jax.jit(worlds.env.reset)(jax.random.split(second, 3)[1])
+    np.testing.assert_array_equal(world.obs[bad_step], start.obs)
+    for leaf in jax.tree.leaves(jax.device_get(_words((last, got)))):
+        assert np.isfinite(leaf).all()
+
+
+def test_nothing_recompiles():
+    worlds = Worlds(Env(toys.Puck(wall=0.8), "native"), 5, episode_length=4)
+    ones = np.ones((5, 2), np.float32)
+    for seed in range(3):
+        variation = {"body_mass": np.array([0, 1 + seed], np.float32) * ones}
+        state = worlds.reset(jax.random.key(seed), variation)
+        for step in range(6):
+            state, _ = worlds.step(state, step * 0.1 * ones)
+        state, _ = worlds.step(state, jnp.asarray(0.3 * ones))
+        for ended in (np.zeros(5, bool), np.arange(5) < 2, np.ones(5, bool)):
+            state = worlds.reset_where(state, ended)
+    for program in (worlds._reset, worlds._step, worlds._reset_where):
+        assert program._cache_size() == 1
+
+
+def test_a_masked_step_moves_the_masked_worlds_alone():
+    num_worlds = 6
+    worlds = Worlds(Env(toys.Puck(wall=0.8), "native"), num_worlds, episode_length=5)
+    state = worlds.reset(jax.random.key(0))
+    mask = np.array([True, False, True, True, False, False])
+    rows = lambda tree, mask: jax.tree.map(lambda x: np.asarray(x)[mask], _words(tree))  # noqa: E731
+    for taken in actions(8, num_worlds, worlds.env):
+        whole_state, whole = worlds.step(state, taken)
+        some_state, some = worlds.step(state, taken, mask)
+        assert_bits(rows((some_state, some), mask), rows((whole_state, whole), mask))
+        assert_bits(rows(some_state, ~mask), rows(state, ~mask))
+        still = jax.device_get(rows(some, ~mask))
+        np.testing.assert_array_equal(still.obs, np.asarray(state.obs)[~mask])
+        np.testing.assert_array_equal(still.final_obs, still.obs)
+        for leaf in jax.tree.leaves(still._replace(obs=(), final_obs=())):
+            assert not leaf.any()
+        state = whole_state
+
+
+def test_populations_of_worlds_are_vmapped():
+    worlds = Worlds(Env(toys.Puck(), "native"), 3, episode_length=4)
+    taken = actions(6, 3, worlds.env)
+    run = lambda key: jax.lax.scan(worlds.step, worlds.reset(key), taken)  # noqa: E731
+    keys = lambda: jax.random.split(jax.random.key(0), 2)  # noqa: E731
+    together = jax.jit(jax.vmap(run))(keys())
+    for member in range(2):
+        alone = jax.jit(run)(keys()[member])
+        assert_bits(alone, jax.tree.map(lambda x: x[member], together))  # noqa: B023
+
+
+def test_observations_may_be_dicts():
+    class Dict(toys.Puck):
+        def observe(self, physics, memory):
+            return {"state": physics.qvel, "privileged_state": physics.qpos}
+
+    worlds = Worlds(Env(Dict(), "fake"), 3, episode_length=2)
+    state = worlds.reset(jax.random.key(0))
+    assert state.obs["state"].shape == (3, 2)
+    state, _ = worlds.step(state, np.zeros((3, 2), np.float32))
+    state, got = worlds.step(state, np.zeros((3, 2), np.float32))
+    assert (got.obs["state"] != got.final_obs["state"]).all()
+    np.testing.assert_array_equal(got.obs["state"], state.obs["state"])
+
+
+def test_a_memory_may_hold_keys():
+    class Dice(toys.Puck):
+        def start(self, key):
+            draw, keep = jax.random.split(key)
+            good = super().start(draw)
+            return Start(qpos=good.qpos, qvel=good.qvel, memory=keep)
+
+        def outcome(self, before, action, after, memory):
+            throw = jax.random.uniform(jax.random.fold_in(memory, 1))
+            return Outcome(reward=throw, terminated=throw > 2, memory=memory)
+
+    worlds = Worlds(Env(Dice(), "fake"), 3, episode_length=2)
+    state = worlds.reset(jax.random.key(0))
+    first = []
+    for _ in range(4):
+        state, got = worlds.step(state, np.zeros((3, 2), np.float32))
+        first.append(np.asarray(got.reward))
+    np.testing.assert_array_equal(first[0], first[1])
+    assert (first[1] != first[2]).all()
+
+
+def test_errors_say_what_and_the_mend():
+    env = Env(toys.Puck(), "fake")
+    with pytest.raises(ConfigError, match="num_worlds is 0; give 1 or more"):
+        Worlds(env, 0)
+    with pytest.raises(ConfigError, match="episode_length is -2; give steps, or 0 for no limit"):
+        Worlds(env, 1, -2)
+    worlds = Worlds(env, 3)
+    with pytest.raises(ConfigError, match=r"\(2,\) keys for 3 worlds; give one, or B"):
+        worlds.reset(jax.random.split(jax.random.key(0), 2))
+    state = worlds.reset(jax.random.key(0))
+    with pytest.raises(ActionError, match=r"shape \(2,\); this environment takes \(3, 2\)"):
+        worlds.step(state, np.zeros(2, np.float32))
+    with pytest.raises(ActionError, match="dtype int64; give floating point"):
+        worlds.step(state, np.zeros((3, 2), np.int64))
+    with pytest.raises(ActionError, match=r"at index \(1, 0\) is nan; it must be finite"):
+        worlds.step(state, np.array([[0, 0], [np.nan, 0], [0, 0]], np.float32))
+    for call in (worlds.reset_where, lambda s, m: worlds.step(s, np.zeros((3, 2)), m)):
+        with pytest.raises(ConfigError, match=r"the mask has shape \(2,\); it must be \(3,\)"):
+            call(state, np.ones(2, bool))
