@@ -238,31 +238,29 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         return jax.jit(lambda state, action, mask: jax.vmap(env.step)(state, action, mask=mask))
 
     def _begin(
-        self, rows: NDArray, seeds: Sequence[int | None], variation: Variation | None
+        self, rows: NDArray, seeds: Sequence[int | None] | None, variation: Variation | None
     ) -> None:
         """Begins new episodes where `rows`, unless one has just begun there and nothing is new."""
         if self._state is None and not rows.all():
             raise ResetNeeded("no world has begun yet; reset all of them first, without a mask")
-        seeded = rows & np.array([seed is not None for seed in seeds])
-        old = self.np_random_seed
-        row_seeds = tuple(
-            seed if seed is not None and row else before
-            for seed, row, before in zip(seeds, rows, old, strict=True)
-        )
+        seeded = np.zeros_like(rows)
+        if seeds is not None:
+            seeded = rows & np.array([seed is not None for seed in seeds])
+            new, old = np.array(seeds, object), np.array(self.np_random_seed, object)
+            self._seeds = tuple(np.where(seeded, new, old).tolist())
         if self._state is None:
-            state = self.worlds.reset(seed_keys(row_seeds), variation)
-        else:
-            state, drawn = self._state, rows & (seeded | ~self._waiting)
-            if seeded.any():
-                state = _put_keys(state, seeded, seed_keys(row_seeds))
-            if variation is not None:
-                drawn = rows
-                state = self._put_variation(state, rows, variation)
-            if drawn.all():
-                state = self.worlds.reset(state.key, state.variation)
-            elif drawn.any():
-                state = self.worlds.reset_where(state, drawn)
-        self._state, self._seeds = state, row_seeds
+            self._state = self.worlds.reset(seed_keys(self.np_random_seed), variation)
+            return
+        state, drawn = self._state, rows & (seeded | ~self._waiting)
+        if seeded.any():
+            state = _put_keys(state, seeded, seed_keys(self.np_random_seed))
+        if variation is not None:
+            state, drawn = self._put_variation(state, rows, variation), rows
+        if drawn.all():
+            state = self.worlds.reset(state.key, state.variation)
+        elif drawn.any():
+            state = self.worlds.reset_where(state, drawn)
+        self._state = state
 
     def _put_variation(
         self, state: WorldsState, rows: NDArray, variation: Variation
@@ -279,10 +277,10 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             variation = jax.tree.map(put, variation, jax.device_get(dict(held)))
         return eqx.tree_at(lambda s: s.env.physics.variation, state, variation)
 
-    def _row_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        """A seed, or None, for each world."""
+    def _row_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None] | None:
+        """A seed, or None, for each world; or None for all."""
         if seed is None:
-            return [None] * self.num_envs
+            return None
         if isinstance(seed, int | np.integer):
             _check_seed(seed)
             return [int(seed) + i for i in range(self.num_envs)]

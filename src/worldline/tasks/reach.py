@@ -74,6 +74,7 @@ class Reach(Task):
     so at most 0.
     """
 
+    # What `worldline train` takes where the command line says nothing.
     defaults = {"ppo": {"discount": 0.95}, "train": {"steps": 250_000}}
 
     control_timestep: float = 0.04
