@@ -50,7 +50,8 @@ class Contender:
     @property
     def name(self) -> str:
         """For tables."""
-        return OURS if self.library == OURS else f"{self.library}, {self.whose} settings"
+        whose = {"published": "published", "ours": "our"}[self.whose]
+        return OURS if self.library == OURS else f"{self.library}, {whose} settings"
 
     def settings(self, task: str) -> Settings | None:
         """PPO's settings; None for ourselves, who find them beside the task."""
@@ -251,6 +252,12 @@ def _last_line(log: IO[str]) -> str:
     log.seek(0)
     lines = [line for line in log.read().splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
+
+
+def median_speed(runs: Iterable[Run]) -> float:
+    """Steps a second, over the runs that had two evaluations."""
+    speeds = [run.steps_per_second for run in runs if len(run.evaluations) > 1]
+    return statistics.median(speeds) if speeds else math.nan
 
 
 def plain(runs: Iterable[Run]) -> list[dict[str, Any]]:

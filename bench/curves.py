@@ -14,7 +14,7 @@ from typing import Any, Literal
 import tyro
 
 from _harness import Finding, machine, save, say, show_findings, show_table, use_cores
-from _trials import OURS, Contender, Peer, Run, Terms, Whose, contenders, plain, train
+from _trials import OURS, Contender, Peer, Run, Terms, Whose, contenders, median_speed, plain, train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ def show_runs(config: CurvesBench, runs: Sequence[Run], everyone: Sequence[Conte
             mine = _of(runs, task, contender.name)
             if mine:
                 each = ", ".join(f"{run.final:.0f}" for run in mine)
-                speed = statistics.median(run.steps_per_second for run in mine)
+                speed = median_speed(mine)
                 row = (task, contender.name, f"{_final(mine):.0f} ({each})", f"{speed:,.0f}")
                 rows.append(row)
     title = f"After {config.minutes:g} minutes of training"

@@ -217,19 +217,23 @@ class Ours:
         import jax
 
         low, high = self.env.action_low, self.env.action_high
-        shape = (self.config.num_worlds, *low.shape)
+        shape = (steps, self.config.num_worlds, *low.shape)
 
-        def step(carry: Any, _: None) -> Any:
+        def step(state: Any, action: Any) -> Any:
             self.traces += 1
+            state, given = self.worlds.step(state, action)
+            if record:
+                return state, (action, given.terminated | given.truncated, state.env.physics)
+            return state, (given.reward, given.terminated, given.truncated)
+
+        def program(carry: Any) -> Any:
             state, key = carry
             key, action_key = jax.random.split(key)
-            action = jax.random.uniform(action_key, shape, minval=low, maxval=high)
-            state, given = self.worlds.step(state, action)
-            ended = given.terminated | given.truncated
-            kept = (action, ended, state.env.physics) if record else given
+            actions = jax.random.uniform(action_key, shape, minval=low, maxval=high)
+            state, kept = jax.lax.scan(step, state, actions)
             return (state, key), kept
 
-        return jax.jit(lambda carry: jax.lax.scan(step, carry, length=steps))
+        return jax.jit(program)
 
 
 @dataclasses.dataclass

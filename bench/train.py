@@ -15,7 +15,19 @@ from typing import Literal, TypeAlias
 import tyro
 
 from _harness import Finding, machine, save, say, show_findings, show_table, use_cores
-from _trials import OURS, Cache, Contender, Peer, Run, Terms, Whose, contenders, plain, train
+from _trials import (
+    OURS,
+    Cache,
+    Contender,
+    Peer,
+    Run,
+    Terms,
+    Whose,
+    contenders,
+    median_speed,
+    plain,
+    train,
+)
 
 Task: TypeAlias = Literal["gym/half-cheetah", "gym/inverted-pendulum"]
 
@@ -116,7 +128,7 @@ def show_runs(task: str, runs: Iterable[Run], everyone: Sequence[Contender]) -> 
         if not mine:
             continue
         best = [max((e["eval_return"] for e in r.evaluations), default=math.nan) for r in mine]
-        speed = statistics.median(r.steps_per_second for r in mine)
+        speed = median_speed(mine)
         cells = [_times(mine, goal) for goal in course.goals]
         rows.append((contender.name, *cells, f"{statistics.median(best):.0f}", f"{speed:,.0f}"))
     goals = [f"return {goal:g} after" for goal in course.goals]

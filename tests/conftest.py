@@ -32,6 +32,15 @@ def nans_allowed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def key_reuse_allowed() -> Iterator[None]:
+    """For tests of keys that lie in a memory: JAX's check cannot see that a row of keys that was
+    used is overwritten by a new one, and takes the whole array as used.
+    """
+    with jax.debug_key_reuse(False):
+        yield
+
+
 @pytest.fixture(scope="session")
 def pendulum() -> Model:
     return Model(toys.PENDULUM)

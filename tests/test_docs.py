@@ -7,7 +7,7 @@ import shlex
 import sys
 import types
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import pytest
@@ -18,20 +18,14 @@ from worldline import cli
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.report import RenderUnavailableError
 from worldline.report.video import Clip
+from worldline.tasks import registry
 from worldline.tasks.registry import list_tasks, make
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
-#: What makes a command of the documentation short, by the command's name.
-SHORT = {
-    "train": ["--steps", "1", "--eval-episodes", "2", "--no-video", "--quiet"],
-    "eval": ["--episodes", "2"],
-    "render": ["--seconds", "0.1"],
-    "list": [],
-}
-#: Commands that need peers, or a network.
+#: Commands that need peers.
 NOT_RUN = ("bench",)
 
 _FENCE = re.compile(
@@ -69,27 +63,35 @@ def run_python(code: str, file: Path, line: int, module: types.ModuleType) -> No
 
 
 def run_shell(code: str) -> None:
-    """Runs the lines that call `worldline`; trains only where later code needs the run."""
+    """Checks the lines that call `worldline`; trains where later code needs the run."""
     for line in code.splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
         if program != "worldline" or arguments[0] in NOT_RUN or "--help" in arguments:
             continue
-        arguments += SHORT[arguments[0]]
-        if arguments[0] == "train" and "--out" not in arguments:
-            cli._train_settings(*cli._take_task(arguments[1:]))
+        command, *rest = arguments
+        if command in ("eval", "render"):
+            settings = {"eval": cli._EvalSettings, "render": cli._RenderSettings}[command]
+            cli._parse(settings, rest, f"worldline {command}")
+        elif command == "train" and "--out" not in rest:
+            cli._train_settings(*cli._take_task(rest))
+        elif command == "train":
+            short = ["--steps", "1", "--eval-episodes", "2", "--no-video", "--quiet"]
+            assert cli.main([*arguments, *short]) == 0, line
         else:
             assert cli.main(arguments) == 0, line
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A module to run code in, in a folder of its own, without videos at the end of training."""
+    """A module to run code in, in a folder of its own, without pictures at the end of training."""
 
     def no_video(*_, **__):
         raise RenderUnavailableError("not in a test")
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
     monkeypatch.setattr(worldline.train, "render_episode", no_video)
+    monkeypatch.setattr(worldline.report.run_folder, "plot_curves", lambda *_: None)
     # Keeps `worldline` from setting up JAX's compilation cache, which would last for all tests.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "")
@@ -101,14 +103,27 @@ def module(tmp_path, monkeypatch):
         defaults.enter_context(jax.numpy_dtype_promotion("standard"))
         defaults.enter_context(jax.debug_nans(False))
         defaults.enter_context(jax.debug_key_reuse(False))
+        jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
         yield module
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+def cases(files: list[Path]) -> list[Any]:
+    """Test cases; those that compile a learner are slow."""
+    learns = re.compile(r"worldline train .*--out|\bppo\(|\btrain\(")
+    return [
+        pytest.param(
+            file, id=name(file), marks=[pytest.mark.slow] * bool(learns.search(file.read_text()))
+        )
+        for file in files
+    ]
+
+
+@pytest.mark.parametrize("page", cases([page for page in PAGES if blocks(page)]))
 def test_the_code_of_a_page_runs(page, module):
     for block in blocks(page):
         if block.kind == "sh":
@@ -117,7 +132,7 @@ def test_the_code_of_a_page_runs(page, module):
             run_python(block.code, page, block.line, module)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+@pytest.mark.parametrize("example", cases(EXAMPLES))
 def test_an_example_runs(example, module, monkeypatch):
     monkeypatch.setattr(sys, "argv", [example.name, "--steps", "1"])
     monkeypatch.setattr(worldline.report, "render_episode", lambda *_, **__: Clip(None, None, ""))

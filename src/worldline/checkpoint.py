@@ -71,19 +71,20 @@ def load_policy(run: str | os.PathLike[str]) -> Policy:
             )
         raise RunError(f"no policy at {str(path)!r}; give a folder that `worldline train` made")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(str(arrays.pop("about")))
-        return _policy(arrays, about)
+        if about["format"] == _FORMAT:
+            return _policy(arrays, about)
     except Exception as error:  # whatever NumPy and zipfile make of a damaged file
-        raise RunError(
-            f"the policy at {str(path)!r} is damaged: {error}; train it again"
-        ) from error
+        raise RunError(f"the policy at {str(path)!r} is damaged; train it again") from error
+    raise RunError(
+        f"the policy at {str(path)!r} has format {about['format']}, and this version reads "
+        f"{_FORMAT}; use the version of worldline that made it"
+    )
 
 
 def _policy(arrays: dict[str, Any], about: dict[str, Any]) -> Policy:
-    if about["format"] != _FORMAT:
-        raise ValueError(f"its format is {about['format']}, this version reads {_FORMAT}")
     values = {name: jnp.asarray(value) for name, value in arrays.items()}
     layers = sum(name.startswith("weight_") for name in values)
     weights = [values[f"weight_{layer}"] for layer in range(layers)]

@@ -233,7 +233,7 @@ def test_a_world_is_its_key_however_many_there_are(task, domain):
     for rows in (slice(0, 64), slice(0, 1), slice(7, 8), slice(250, 300)):
         start, (last, steps_taken) = run(rows)
         all_start, (all_last, all_steps) = everyone
-        pick = lambda tree: jax.tree.map(lambda x: x[rows], tree)  # noqa: B023, E731
+        pick = lambda tree: jax.tree.map(lambda x: x[rows], _words(tree))  # noqa: B023, E731
         assert_bits(start, pick(all_start))
         assert_bits(last, pick(all_last))
         assert_bits(steps_taken, jax.tree.map(lambda x: x[:, rows], all_steps))  # noqa: B023
@@ -397,7 +397,7 @@ def test_observations_may_be_dicts():
     np.testing.assert_array_equal(got.obs["state"], state.obs["state"])
 
 
-def test_a_memory_may_hold_keys():
+def test_a_memory_may_hold_keys(key_reuse_allowed):
     class Dice(toys.Puck):
         def start(self, key):
             draw, keep = jax.random.split(key)

@@ -173,8 +173,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if np.ndim(actions) == 0:
             raise TypeError(f"the actions are {actions!r}; give an array {self.action_space.shape}")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._waiting.any():
+            over = np.flatnonzero(self._waiting)
             raise EpisodeOverError(
-                f"the episodes of the worlds {np.flatnonzero(self._waiting).tolist()} are over; "
+                f"the episodes of {len(over)} worlds are over, that of world {over[0]} first; "
                 "call reset(options={'reset_mask': terminated | truncated})"
             )
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
@@ -530,9 +531,11 @@ def _info(metrics: Mapping[str, NDArray], rows: NDArray) -> Info:
     """Metrics in Gymnasium's layout: zero outside of `rows`, and a mask beside each."""
     info: Info = {}
     if rows.any():
+        everywhere = rows.all()
         for name, value in metrics.items():
-            info[name] = np.array(value)
-            info[name][~rows] = 0
+            info[name] = (
+                value.copy() if everywhere else _where_rows(rows, value, value.dtype.type(0))
+            )
             info[f"_{name}"] = rows.copy()
     return info
 

@@ -178,9 +178,9 @@ def _metrics_are_numbers(calls: _Calls) -> Iterator[str]:
     for name, value in calls.outcome[0].metrics.items():
         if name in _TAKEN:
             yield f".outcome gives a metric {name!r}, which Worlds measures itself; rename it"
-        if jnp.shape(value) != ():
+        if np.shape(value) != ():
             yield (
-                f".outcome gives the metric {name!r} a shape of {jnp.shape(value)}; a metric is "
+                f".outcome gives the metric {name!r} a shape of {np.shape(value)}; a metric is "
                 "one number"
             )
 
@@ -440,7 +440,7 @@ def _leaves(tree: PyTree) -> list[Any]:
 
 def _spec(tree: PyTree) -> Any:
     """Structure, shapes and dtypes, comparable and readable."""
-    return jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(jnp.shape(x))}", tree)
+    return jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(np.shape(x))}", tree)
 
 
 def _types(tree: PyTree) -> Any:

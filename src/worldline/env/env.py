@@ -106,8 +106,8 @@ class Env:
         for name, (value, size) in given.items():
             if value is None:
                 continue
-            if jnp.shape(value) != (size,):
-                raise TaskError(f"{name} has shape {jnp.shape(value)}; the model's is ({size},)")
+            if np.shape(value) != (size,):
+                raise TaskError(f"{name} has shape {np.shape(value)}; the model's is ({size},)")
             array = jnp.asarray(value, jnp.float32)
             start = eqx.tree_at(functools.partial(_attribute, name), start, array)
         return self._begin(start, variation, True)
@@ -174,7 +174,7 @@ class Env:
         Raises:
             ActionError: see `step`.
         """
-        shape, wanted = jnp.shape(action), (*lead, *self.action_low.shape)
+        shape, wanted = np.shape(action), (*lead, *self.action_low.shape)
         if shape != wanted:
             raise ActionError(f"the action has shape {shape}; this environment takes {wanted}")
         array = action if isinstance(action, jax.Array) else np.asarray(action)
@@ -244,7 +244,7 @@ class Env:
         inputs, outcome, first, second = jax.eval_shape(first_step, jax.random.key(0), action)
         self._check_inputs("control", inputs)
         for part in ("reward", "terminated"):
-            shape = jnp.shape(getattr(outcome, part))
+            shape = np.shape(getattr(outcome, part))
             if shape != ():
                 raise TaskError(
                     f"{name}.outcome gives a {part} of shape {shape}; it must be a scalar"
@@ -262,10 +262,10 @@ class Env:
         """Compares the shapes of what a function of the task gives the physics."""
         for field, value in inputs.items():
             wanted = self.physics.input_shape(field)
-            if jnp.shape(value) != wanted:
+            if np.shape(value) != wanted:
                 raise TaskError(
                     f"{type(self.task).__name__}.{function} gives {field} of shape "
-                    f"{jnp.shape(value)}; the model's is {wanted}"
+                    f"{np.shape(value)}; the model's is {wanted}"
                 )
 
     def __repr__(self) -> str:

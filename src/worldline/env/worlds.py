@@ -151,10 +151,10 @@ class Worlds:
 
     def _check_mask(self, mask: ArrayLike) -> Array:
         """A mask of worlds as an array, `(B,)` bool."""
-        if jnp.shape(mask) != (self.num_worlds,):
-            shape = jnp.shape(mask)
-            raise ConfigError(f"the mask has shape {shape}; it must be ({self.num_worlds},)")
-        return jnp.asarray(mask, bool)
+        array = jnp.asarray(mask, bool)
+        if array.shape != (self.num_worlds,):
+            raise ConfigError(f"the mask has shape {array.shape}; it must be ({self.num_worlds},)")
+        return array
 
     def _begin(self, key: Key, variation: Variation, mask: Array) -> WorldsState:
         """One world at the start of an episode."""

@@ -90,7 +90,7 @@ class FakePhysics(Physics):
         (qpos, qvel), _ = jax.lax.scan(substep, (state.qpos, state.qvel), None, length=substeps)
         before, after = (self._read(self.reads.changes, q) for q in (state.qpos, qpos))
         stepped = eqx.tree_at(
-            lambda s: (s.qpos, s.qvel, s.time, s.fields, s.changes, s.diverged, s.engine),
+            lambda s: (s.qpos, s.qvel, s.time, s.fields, s.changes, s.engine),
             state,
             (
                 qpos,
@@ -98,11 +98,14 @@ class FakePhysics(Physics):
                 state.time + timestep * substeps,
                 self._read(self.reads.fields, qpos),
                 {name: after[name] - before[name] for name in self.reads.changes},
-                ~jnp.isfinite(qvel).all(),
                 ctrl,
             ),
         )
-        return jax.tree.map(lambda new, old: jnp.where(mask, new, old), stepped, state)
+        failed = ~jnp.isfinite(qvel).all()
+        good = mask & ~failed
+        after = jax.tree.map(lambda new, old: jnp.where(good, new, old), stepped, state)
+        diverged = jnp.where(mask, failed, state.diverged)
+        return eqx.tree_at(lambda s: s.diverged, after, diverged)
 
     def _read(self, names: tuple[str, ...], qpos: Array) -> dict[str, Array]:
         displacement = jnp.mean(qpos - self.model.qpos0) if self.model.nq else jnp.zeros(())

@@ -1,0 +1,48 @@
+"""run: the loop around a learner, with a learner of two lines."""
+
+import jax.numpy as jnp
+import pytest
+
+from worldline.errors import TrainingDivergedError
+from worldline.learn.run import Learner, run
+
+
+def counting(metric):
+    """A learner whose state is the number of updates, and whose metric follows from it."""
+    return Learner(
+        init=lambda key: 0,
+        update=lambda state: (state + 1, {"loss": jnp.float32(metric(state + 1))}),
+        policy=lambda state: None,
+        steps_per_update=10,
+    )
+
+
+@pytest.mark.parametrize(("steps", "updates"), [(1, 1), (10, 1), (11, 2), (30, 3), (0, 0)])
+def test_it_takes_at_least_the_steps_it_is_given(steps, updates):
+    yielded = list(run(counting(float), 0, steps))
+    assert [progress.step for progress in yielded] == [10 * (i + 1) for i in range(updates)]
+    assert [progress.state for progress in yielded] == list(range(1, updates + 1))
+    assert [progress.metrics["loss"] for progress in yielded] == list(range(1, updates + 1))
+
+
+def test_the_caller_may_stop_whenever_it_likes():
+    for progress in run(counting(float), 0, 10**9):
+        if progress.step == 30:
+            break
+    assert progress.state == 3
+
+
+def test_the_clock_runs():
+    first, second = run(counting(float), 0, 20)
+    assert 0 < first.seconds < second.seconds
+    assert 0 < second.update_seconds <= second.seconds
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_a_number_stops_training_after_the_last_good_state(bad, nans_allowed):
+    progress = None
+    learner = counting(lambda update: bad if update == 3 else 0.0)
+    with pytest.raises(TrainingDivergedError, match=rf"after 30 steps: loss is {bad}; lower the"):
+        for progress in run(learner, 0, 100):  # noqa: B007
+            pass
+    assert progress.state == 2

@@ -1,0 +1,110 @@
+"""Reading order is import order: a module imports only from the modules above it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import worldline
+
+SOURCE = Path(worldline.__file__).parent
+
+#: The order to read the library in. A new module goes below all it imports and above all that
+#: import it; a package's own `__init__` stands where what it imports allows.
+ORDER = """
+worldline
+worldline.errors
+worldline.types
+worldline.mjlib
+worldline.model
+worldline.physics.base
+worldline.physics.native
+worldline.physics.fake
+worldline.physics
+worldline.env
+worldline.env.task
+worldline.env.env
+worldline.env.worlds
+worldline.env.check
+worldline.tasks
+worldline.tasks.reach
+worldline.tasks.gym
+worldline.tasks.gym.base
+worldline.tasks.gym.pendulums
+worldline.tasks.gym.half_cheetah
+worldline.tasks.gym.swimmer
+worldline.tasks.gym.walkers
+worldline.tasks.gym.ant
+worldline.tasks.gym.arms
+worldline.tasks.gym.humanoids
+worldline.tasks.registry
+worldline.learn
+worldline.learn.nets
+worldline.learn.normalizer
+worldline.learn.policy
+worldline.learn.returns
+worldline.learn.rollout
+worldline.learn.run
+worldline.learn.ppo
+worldline.checkpoint
+worldline.report.camera
+worldline.report.rays
+worldline.report.draw
+worldline.report.video
+worldline.report.curves
+worldline.report.progress
+worldline.report.run_folder
+worldline.report
+worldline.bridges
+worldline.bridges.registration
+worldline.bridges.frames
+worldline.bridges.gymnasium
+worldline.interrupt
+worldline.train
+worldline.cli
+""".split()
+
+
+def module_name(path: Path) -> str:
+    parts = ["worldline", *path.relative_to(SOURCE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def for_types_alone(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def imports(node: ast.AST, module: str) -> set[str]:
+    """The modules of the library that a module imports, in a function or at its top."""
+    found: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        if for_types_alone(child):
+            continue
+        if isinstance(child, ast.Import):
+            found |= {alias.name for alias in child.names}
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"{module} imports by a relative name; use the whole one"
+            parts = {f"{child.module}.{alias.name}" for alias in child.names}
+            submodules = parts & FILES.keys()
+            found |= submodules or {child.module or ""}
+        else:
+            found |= imports(child, module)
+    return {name for name in found if name.split(".")[0] == "worldline"}
+
+
+def test_every_module_has_its_place():
+    for name in FILES:
+        assert name in ORDER, f"{name} has no place yet: put it into ORDER of tests/test_imports.py"
+    for name in ORDER:
+        assert name in FILES, f"{name} is gone: take it out of ORDER of tests/test_imports.py"
+    assert len(set(ORDER)) == len(ORDER)
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_a_module_imports_from_above_alone(module):
+    above = ORDER[: ORDER.index(module)]
+    for imported in imports(ast.parse(FILES[module].read_text()), module):
+        assert imported in above, f"{module} imports {imported}, which is not above it in ORDER"
