@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import hypothesis
 import jax
 import pytest
-import toys
 
+import toys
 from worldline.model import Model
 
 jax.config.update("jax_debug_key_reuse", True)

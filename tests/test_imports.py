@@ -11,58 +11,58 @@ SOURCE = Path(worldline.__file__).parent
 
 #: The order to read the library in. A new module goes below all it imports and above all that
 #: import it; a package's own `__init__` stands where what it imports allows.
-ORDER = """
-worldline
-worldline.errors
-worldline.types
-worldline.mjlib
-worldline.model
-worldline.physics.base
-worldline.physics.native
-worldline.physics.fake
-worldline.physics
-worldline.env
-worldline.env.task
-worldline.env.env
-worldline.env.worlds
-worldline.env.check
-worldline.tasks
-worldline.tasks.reach
-worldline.tasks.gym
-worldline.tasks.gym.base
-worldline.tasks.gym.pendulums
-worldline.tasks.gym.half_cheetah
-worldline.tasks.gym.swimmer
-worldline.tasks.gym.walkers
-worldline.tasks.gym.ant
-worldline.tasks.gym.arms
-worldline.tasks.gym.humanoids
-worldline.tasks.registry
-worldline.learn
-worldline.learn.nets
-worldline.learn.normalizer
-worldline.learn.policy
-worldline.learn.returns
-worldline.learn.rollout
-worldline.learn.run
-worldline.learn.ppo
-worldline.checkpoint
-worldline.report.camera
-worldline.report.rays
-worldline.report.draw
-worldline.report.video
-worldline.report.curves
-worldline.report.progress
-worldline.report.run_folder
-worldline.report
-worldline.bridges
-worldline.bridges.registration
-worldline.bridges.frames
-worldline.bridges.gymnasium
-worldline.interrupt
-worldline.train
-worldline.cli
-""".split()
+ORDER = [
+    "worldline",
+    "worldline.errors",
+    "worldline.types",
+    "worldline.mjlib",
+    "worldline.model",
+    "worldline.physics.base",
+    "worldline.physics.native",
+    "worldline.physics.fake",
+    "worldline.physics",
+    "worldline.env",
+    "worldline.env.task",
+    "worldline.env.env",
+    "worldline.env.worlds",
+    "worldline.env.check",
+    "worldline.tasks",
+    "worldline.tasks.reach",
+    "worldline.tasks.gym",
+    "worldline.tasks.gym.base",
+    "worldline.tasks.gym.pendulums",
+    "worldline.tasks.gym.half_cheetah",
+    "worldline.tasks.gym.swimmer",
+    "worldline.tasks.gym.walkers",
+    "worldline.tasks.gym.ant",
+    "worldline.tasks.gym.arms",
+    "worldline.tasks.gym.humanoids",
+    "worldline.tasks.registry",
+    "worldline.learn",
+    "worldline.learn.nets",
+    "worldline.learn.normalizer",
+    "worldline.learn.policy",
+    "worldline.learn.returns",
+    "worldline.learn.rollout",
+    "worldline.learn.run",
+    "worldline.learn.ppo",
+    "worldline.checkpoint",
+    "worldline.report.camera",
+    "worldline.report.rays",
+    "worldline.report.draw",
+    "worldline.report.video",
+    "worldline.report.curves",
+    "worldline.report.progress",
+    "worldline.report.run_folder",
+    "worldline.report",
+    "worldline.bridges",
+    "worldline.bridges.registration",
+    "worldline.bridges.frames",
+    "worldline.bridges.gymnasium",
+    "worldline.interrupt",
+    "worldline.train",
+    "worldline.cli",
+]
 
 
 def module_name(path: Path) -> str:

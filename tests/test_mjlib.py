@@ -5,8 +5,8 @@ import threading
 import mujoco
 import numpy as np
 import pytest
-import toys
 
+import toys
 from worldline.mjlib import Batch, library, quiet
 
 

@@ -3,8 +3,8 @@
 import mujoco
 import numpy as np
 import pytest
-import toys
 
+import toys
 from worldline.errors import ModelError, VariationError
 from worldline.model import Model
 
@@ -51,23 +51,23 @@ def test_a_bad_file_and_a_bad_spec_are_one_line(tmp_path):
     spec = mujoco.MjSpec()
     spec.worldbody.add_body(name="massless").add_joint()
     for source, message in ((path, "line 3"), (spec, "mass")):
-        with pytest.raises(ModelError, match=f"MuJoCo refuses the model: .*{message}") as error:
+        with pytest.raises(ModelError, match=rf"MuJoCo refuses the model: .*{message}") as error:
             Model(source)
         assert "\n" not in str(error.value)
 
 
 def test_objects_are_found_by_name():
     model = Model(toys.MECHANISM)
-    assert model.id("body", "left") == mujoco.mj_name2id(
-        model.mj, mujoco.mjtObj.mjOBJ_BODY, "left"
-    )
+    assert model.id("body", "left") == mujoco.mj_name2id(model.mj, mujoco.mjtObj.mjOBJ_BODY, "left")
     assert model.names("tendon") == ["rope", "pair"]
     assert model.id("tendon", "pair") == 1
     assert model.names("geom")[0] == "floor"
     assert "" in model.names("geom")
     with pytest.raises(ModelError, match="the model has no joint 'rigth'; did you mean 'right'"):
         model.id("joint", "rigth")
-    with pytest.raises(ModelError, match="no kind of object is called 'jont'; did you mean 'joint'"):
+    with pytest.raises(
+        ModelError, match="no kind of object is called 'jont'; did you mean 'joint'"
+    ):
         model.id("jont", "left")
 
 
@@ -100,7 +100,7 @@ def test_fields_of_the_data():
     model = Model(toys.BOXES)
     assert model.data_field("xpos") == ((3, 3), np.dtype(np.float64))
     assert model.data_field("ncon") == ((), np.dtype(np.int32))
-    with pytest.raises(ModelError, match="'xposs' is not an MjData field.*did you mean 'xpos'"):
+    with pytest.raises(ModelError, match=r"'xposs' is not an MjData field.*did you mean 'xpos'"):
         model.data_field("xposs")
 
 

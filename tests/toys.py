@@ -156,8 +156,9 @@ PUCK = """
 class Puck(Task):
     """A puck pushed over a plane from a random place.
 
-    The reward is x plus y, the episode terminates where x passes `wall`, and the memory counts steps.
-    Every number a step gives is a sum or a product of two, so that it is the same in any batch.
+    The reward is x plus y, the episode terminates where x passes `wall`, and the memory counts
+    steps. Every number is a sum or a product of two: XLA may add up more of them in another order
+    in another batch.
     """
 
     control_timestep: float = 0.02

@@ -103,14 +103,13 @@ def train(
     began = time.perf_counter() if began is None else began
     learner = ppo(Worlds(env, ppo_config.num_worlds), ppo_config)
     evaluate = evaluator(env, config.eval_episodes)
-    folder = RunFolder.create(config.out, _resolved(task, env, config, ppo_config))
     init_key, eval_key, video_key = jax.random.split(jax.random.key(config.seed), 3)
     every = config.steps / config.evaluations
     due = every
     with (
-        folder,
-        ProgressDisplay(config.steps, quiet=config.quiet) as display,
         stop_signal as stopped,
+        RunFolder.create(config.out, _resolved(task, env, config, ppo_config)) as folder,
+        ProgressDisplay(config.steps, quiet=config.quiet) as display,
     ):
         state = learner.init(init_key)
         policy = learner.policy(state)

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 import worldline
 from worldline.env.check import Report, check_env
 from worldline.env.env import Env
@@ -278,7 +278,7 @@ def test_an_observation_outside_its_space():
     from gymnasium import spaces
 
     env.observation_space = spaces.Dict({"state": spaces.Box(0, 0.1, (2,), np.float32)})
-    with pytest.raises(TaskError, match="at a start, which is not in Dict.*; keep to it"):
+    with pytest.raises(TaskError, match=r"at a start, which is not in Dict.*; keep to it"):
         check_env(env, steps=STEPS)
 
 

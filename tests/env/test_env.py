@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 import worldline
 from worldline.env.env import Env
 from worldline.env.task import Outcome, Start, Task
@@ -198,7 +198,11 @@ def good_outcome(**parts: Any) -> Outcome:
             r"outcome gives a reward of shape \(2,\); it must be a scalar",
         ),
         (
-            {"outcome": lambda self, *_: good_outcome(terminated=jnp.zeros(1), memory=jnp.int32(0))},
+            {
+                "outcome": lambda self, *_: good_outcome(
+                    terminated=jnp.zeros(1), memory=jnp.int32(0)
+                )
+            },
             r"outcome gives a terminated of shape \(1,\); it must be a scalar",
         ),
         (
@@ -217,9 +221,9 @@ def test_a_task_that_breaks_its_contract(functions, message):
 
 
 def test_a_field_or_an_input_that_does_not_exist():
-    with pytest.raises(ModelError, match="'xpo' is not an MjData field.*'xpos'"):
+    with pytest.raises(ModelError, match=r"'xpo' is not an MjData field.*'xpos'"):
         Env(broken(fields=("xpo",)), "fake")
-    with pytest.raises(ModelError, match="'ctl' is no input of the physics.*'ctrl'"):
+    with pytest.raises(ModelError, match=r"'ctl' is no input of the physics.*'ctrl'"):
         Env(broken(control=lambda self, action, physics, memory: {"ctl": action}), "fake")
 
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from worldline.env.env import Env
 from worldline.env.task import Outcome, Start
 from worldline.env.worlds import Step, Worlds, WorldsState

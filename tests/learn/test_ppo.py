@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from worldline.env.env import Env
 from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import Worlds
@@ -68,7 +68,7 @@ def bits(tree: Any) -> list[np.ndarray]:
 
 
 def test_the_first_gradient_is_the_policy_gradient() -> None:
-    """Before any step the ratio is 1, and the clipped objective's gradient is that of E[A log pi]."""
+    """Before any step the ratio is 1: the objective's gradient is that of E[A log pi]."""
     worlds = Worlds(Env(Probe(episode_length=5, ends=False), "fake"), SMALL.num_worlds)
     learner = ppo(worlds, SMALL)
     state = learner.init(jax.random.key(0))

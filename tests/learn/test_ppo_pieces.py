@@ -1,19 +1,20 @@
 """The pieces of PPO that have an answer of their own: rates, clips, scales."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from worldline.env.env import Env
-from worldline.env.task import Outcome
 from worldline.env.worlds import Worlds
 from worldline.learn import ppo as ppo_module
 from worldline.learn.ppo import Batch, PPOConfig, ppo
+from worldline.learn.rollout import Rollout, unroll
 
 CONFIG = PPOConfig(
     num_worlds=8,
@@ -27,30 +28,18 @@ CONFIG = PPOConfig(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Scaled(toys.Puck):
-    """The puck, its reward in other units."""
-
-    scale: float = 1.0
-
-    def outcome(self, before: Any, action: Any, after: Any, memory: Any) -> Outcome:
-        good = super().outcome(before, action, after, memory)
-        return dataclasses.replace(good, reward=self.scale * good.reward)
-
-
-def train(config: PPOConfig, updates: int, scale: float = 1.0) -> tuple[Any, list[dict[str, Any]]]:
-    learner = ppo(Worlds(Env(Scaled(scale=scale), "fake"), config.num_worlds), config)
-    state, measured = learner.init(jax.random.key(0)), []
+def learning_rates(config: PPOConfig, updates: int) -> list[float]:
+    learner = ppo(Worlds(Env(toys.Puck(), "fake"), config.num_worlds), config)
+    state, rates = learner.init(jax.random.key(0)), []
     for _ in range(updates):
         state, metrics = learner.update(state)
-        measured.append(jax.device_get(metrics))
-    return state, measured
+        rates.append(float(metrics["ppo/learning_rate"]))
+    return rates
 
 
 def test_the_learning_rate_falls_to_a_tenth():
     config = dataclasses.replace(CONFIG, anneal_steps=4 * 64)  # four updates of 8 x 8 steps
-    _, measured = train(config, 6)
-    rates = [metrics["ppo/learning_rate"] for metrics in measured]
+    rates = learning_rates(config, 6)
     np.testing.assert_allclose(rates, 1e-3 * np.array([1, 0.775, 0.55, 0.325, 0.1, 0.1]), rtol=1e-5)
 
 
@@ -60,42 +49,45 @@ def test_the_learning_rate_falls_to_a_tenth():
         (0.0, [1e-3, 1e-3, 1e-3]),
         # Always below half the target: 1.5 times faster after each of two passes, up to 0.01.
         (1e9, [2.25e-3, 5.0625e-3, 1e-2]),
-        # Always above twice the target, once there is any divergence: ever slower.
-        (1e-12, None),
+        # Always above twice the target, as soon as there is any divergence: ever slower.
+        (1e-12, [1e-3 / 2.25, 1e-3 / 2.25**2, 1e-3 / 2.25**3]),
     ],
 )
 def test_the_divergence_leads_the_learning_rate(target_kl, rates):
-    _, measured = train(dataclasses.replace(CONFIG, target_kl=target_kl), 3)
-    got = [metrics["ppo/learning_rate"] for metrics in measured]
-    if rates is None:
-        np.testing.assert_allclose(got, 1e-3 / 2.25 ** np.arange(1, 4), rtol=1e-4)
-    else:
-        np.testing.assert_allclose(got, rates, rtol=1e-5)
+    config = dataclasses.replace(CONFIG, target_kl=target_kl)
+    np.testing.assert_allclose(learning_rates(config, 3), rates, rtol=1e-4)
+
+
+@functools.cache
+def first_rollout() -> tuple[Any, Rollout]:
+    """The state before training, and what the first policy did."""
+    worlds = Worlds(Env(toys.Puck(), "fake"), CONFIG.num_worlds)
+    learner = ppo(worlds, CONFIG)
+    state = learner.init(jax.random.key(0))
+    program = jax.jit(functools.partial(unroll, worlds), static_argnums=3)
+    policy, key = learner.policy(state), jax.random.key(1)
+    return state.learning, program(state.acting.worlds, policy, key, CONFIG.unroll_length)[1]
 
 
 def test_the_scale_of_rewards_does_not_matter_where_they_are_normalised():
-    state, _ = train(CONFIG, 2)
-    thousandfold, _ = train(CONFIG, 2, scale=1000.0)
-    for a, b in zip(
-        jax.tree.leaves(state.learning.networks),
-        jax.tree.leaves(thousandfold.learning.networks),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
-    plain = dataclasses.replace(CONFIG, normalize_rewards=False)
-    one, _ = train(plain, 2)
-    other, _ = train(plain, 2, scale=1000.0)
-    bias = lambda state: state.learning.networks.critic.weights[0]  # noqa: E731
-    assert not np.allclose(bias(one), bias(other), rtol=1e-3, atol=1e-5)
+    learning, rollout = first_rollout()
+    larger = rollout._replace(reward=1000 * rollout.reward)
+    one, other = (ppo_module._prepare(CONFIG, learning, each)[0] for each in (rollout, larger))
+    np.testing.assert_allclose(other.target, one.target, rtol=1e-4, atol=1e-5)
+    plain = dataclasses.replace(CONFIG, normalize_rewards=False, gae_lambda=1.0)
+    one, other = (ppo_module._prepare(plain, learning, each)[0] for each in (rollout, larger))
+    assert np.abs(other.target).max() > 100 * np.abs(one.target).max()
 
 
 def test_observations_are_counted_or_left_alone():
-    state, _ = train(CONFIG, 2)
-    statistics = state.learning.statistics
-    assert statistics.count == 2 * 64
-    assert (statistics.variance != 1).all()
-    state, _ = train(dataclasses.replace(CONFIG, normalize_observations=False), 2)
-    assert state.learning.statistics.count == 0
+    learning, rollout = first_rollout()
+    samples, counted = ppo_module._prepare(CONFIG, learning, rollout)
+    np.testing.assert_allclose(counted.statistics.mean, rollout.obs.mean((0, 1)), atol=1e-5)
+    assert counted.statistics.count == 64
+    # They count from the next rollout on: these samples are as the policy saw them.
+    np.testing.assert_array_equal(samples.obs, rollout.obs.reshape(64, 4))
+    plain = dataclasses.replace(CONFIG, normalize_observations=False)
+    assert ppo_module._prepare(plain, learning, rollout)[1].statistics.count == 0
 
 
 def test_long_gradients_are_cut_and_short_ones_are_not():

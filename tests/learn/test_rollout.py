@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
 
+import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
@@ -88,13 +88,11 @@ def test_without_a_whole_episode_the_return_is_zero(env, policy):
 
 def episode(env: Env, policy: Policy, key: Any, limit: int) -> tuple[float, int]:
     """One episode under the most likely actions in plain Python: its return and its length."""
-    state, total = jax.jit(env.reset)(key), 0.0
+    state, total, length = jax.jit(env.reset)(key), 0.0, 0
     step = jax.jit(env.step)
-    for length in range(1, limit + 1):
+    while length < limit and not state.terminated:
         state = step(state, policy(state.obs))
-        total += float(state.reward)
-        if state.terminated:
-            break
+        total, length = total + float(state.reward), length + 1
     return total, length
 
 
@@ -124,7 +122,7 @@ def test_an_evaluation_follows_its_key(env, policy):
 
 
 def test_episodes_without_an_end_cannot_be_evaluated(env):
-    with pytest.raises(ConfigError, match="without a time limit.*; give episode_length"):
+    with pytest.raises(ConfigError, match=r"without a time limit.*; give episode_length"):
         evaluator(env, 2, episode_length=0)
 
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-import toys
 from hypothesis import given
 from hypothesis import strategies as st
 
+import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ModelError, VariationError

@@ -9,8 +9,8 @@ import mujoco
 import numpy as np
 import plain_mujoco
 import pytest
-import toys
 
+import toys
 from worldline.errors import ModelError, WorldlineError
 from worldline.mjlib import quiet
 from worldline.model import Model
@@ -186,8 +186,7 @@ def test_control_flow_of_jax_and_none_at_all_agree():
             time, state = carry
             return time + 1, step(state, ctrl[time])
 
-        state = jax.lax.while_loop(lambda c: c[0] < STEPS, body, (0, start(qpos, qvel)))[1]
-        return state
+        return jax.lax.while_loop(lambda c: c[0] < STEPS, body, (0, start(qpos, qvel)))[1]
 
     def cond(qpos, qvel):
         state = start(qpos, qvel)
@@ -244,7 +243,7 @@ def test_a_masked_start_is_the_start():
             assert_bits(np.asarray(a)[list(mask)], np.asarray(b)[list(mask)])
 
 
-def test_inputs_are_muJoCos_own():
+def test_inputs_are_mujocos_own():
     name, model = "mechanism", load("mechanism")
     physics = NativePhysics(model, Reads(("mocap_pos", "userdata", "xfrc_applied")))
     (qpos,), (qvel,) = starts(name, 1)
@@ -406,7 +405,7 @@ def test_there_is_no_derivative_and_the_error_says_what_to_do():
         ctrl = jax.lax.stop_gradient(ctrl) if stop else ctrl
         return physics.step(state, {"ctrl": ctrl}, 1).qpos[0]
 
-    with pytest.raises(WorldlineError, match="no derivatives.*stop_gradient"):
+    with pytest.raises(WorldlineError, match=r"no derivatives.*stop_gradient"):
         jax.grad(height)(jnp.ones(1), False)
     np.testing.assert_array_equal(jax.grad(height)(jnp.ones(1), True), np.zeros(1))
 
@@ -419,11 +418,11 @@ def test_errors_name_the_value_and_the_mend():
         NativePhysics(model, Reads(("xpo",)))
     with pytest.raises(ModelError, match="'qpoz' is not an MjData field"):
         NativePhysics(model, Reads((), ("qpoz",)))
-    with pytest.raises(ModelError, match="'ctl' is no input.*did you mean.*'ctrl'"):
+    with pytest.raises(ModelError, match=r"'ctl' is no input.*did you mean.*'ctrl'"):
         NativePhysics(model).input_shape("ctl")
     sleepy = toys.BOXES.replace("<worldbody>", '<option><flag sleep="enable"/></option><worldbody>')
     for fields in ((), ("cfrc_ext",)):
-        with pytest.raises(ModelError, match="'sleep'.*take sleep out of the model"):
+        with pytest.raises(ModelError, match=r"'sleep'.*take sleep out of the model"):
             NativePhysics(Model(sleepy), Reads(fields))
 
 

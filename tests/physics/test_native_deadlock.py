@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 import toys
 
 # `jax.pure_callback` fails this test: it reads its arguments on a thread of the very pool that both

@@ -10,10 +10,10 @@ import mujoco
 import numpy as np
 import plain_mujoco
 import pytest
-import toys
 from hypothesis import given
 from hypothesis import strategies as st
 
+import toys
 from worldline.mjlib import quiet
 from worldline.model import Model
 from worldline.physics.base import Reads

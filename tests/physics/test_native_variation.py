@@ -9,10 +9,10 @@ import mujoco
 import numpy as np
 import plain_mujoco
 import pytest
-import toys
 from hypothesis import given
 from hypothesis import strategies as st
 
+import toys
 from worldline.errors import VariationError
 from worldline.model import Model
 from worldline.physics.base import Reads
@@ -288,7 +288,6 @@ def test_constants_that_mujoco_refuses_end_that_world_alone(nans_allowed):
 
 
 def test_a_mass_that_is_none_is_a_world_that_diverged(nans_allowed):
-    physics = physics_of(toys.PUCK)
     masses = np.array([[0, 1], [0, -1], [0, np.nan]], np.float32)
     result = program(toys.PUCK)({"body_mass": masses})
     np.testing.assert_array_equal(np.asarray(result.diverged).any(axis=1), [False, True, True])
@@ -297,14 +296,14 @@ def test_a_mass_that_is_none_is_a_world_that_diverged(nans_allowed):
 def test_errors_name_the_field_and_the_mend():
     physics = physics_of(toys.PUCK)
     start = functools.partial(physics.start, jnp.zeros(2), jnp.zeros(2))
-    with pytest.raises(VariationError, match="'body_mas' is not.*did you mean.*'body_mass'"):
+    with pytest.raises(VariationError, match=r"'body_mas' is not.*did you mean.*'body_mass'"):
         start({"body_mas": jnp.ones(2)}, {})
     with pytest.raises(
         VariationError, match=r"'body_mass' has shape \(3,\); the model's has \(2,\).*whole field"
     ):
         start({"body_mass": jnp.ones(3)}, {})
-    with pytest.raises(VariationError, match="'opt.gravit' is not.*'opt.gravity'"):
+    with pytest.raises(VariationError, match=r"'opt.gravit' is not.*'opt.gravity'"):
         start({"opt.gravit": jnp.ones(3)}, {})
     for integer in ("body_parentid", "opt.iterations", "geom_type"):
-        with pytest.raises(VariationError, match=f"'{integer}' holds .*int.*; only real numbers"):
+        with pytest.raises(VariationError, match=rf"'{integer}' holds .*int.*; only real numbers"):
             start({integer: jnp.ones(2)}, {})

@@ -1,0 +1,82 @@
+"""Ctrl-C, SIGTERM and SIGKILL in the middle of `worldline train`."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import worldline
+from worldline.errors import RunError
+from worldline.report import RunFolder
+
+pytestmark = pytest.mark.slow
+
+WORLDLINE = Path(sys.executable).parent / "worldline"
+#: In the order in which they appear: the first with the compilation still to come.
+FILES = ("config.json", "metrics.jsonl", "policy.npz")
+
+
+def train(folder: Path, until: str, *more: str) -> subprocess.Popen[str]:
+    """A training run without an end that has come to the point where it writes a file."""
+    command = [WORLDLINE, "train", "robot/reach", "--out", folder, "--steps", "1000000000"]
+    process = subprocess.Popen(
+        [*command, "--evaluations", "5000", "--num-worlds", "64", *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (folder / until).exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("file", FILES)
+def test_one_signal_ends_training_well(tmp_path, file, number):
+    folder = tmp_path / "run"
+    process = train(folder, file)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert "stopping after this update" in err
+    assert ", interrupted\n" in out
+    assert f"no video: interrupted; `worldline render {folder}` makes one" in out
+    assert "Traceback" not in out + err
+    worldline.load_policy(folder)
+    assert "eval/return" in RunFolder.open(folder).read_metrics()[-1]
+    assert (folder / "curves.png").stat().st_size > 0
+
+
+def test_a_second_one_ends_it_at_once(tmp_path):
+    # An update of this one takes minutes.
+    process = train(tmp_path / "run", "config.json", "--unroll-length", "1000000")
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=5)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("delay", [0.0, 0.3])
+def test_a_kill_leaves_a_policy_or_none_and_metrics_that_can_be_read(tmp_path, file, delay):
+    folder = tmp_path / "run"
+    process = train(folder, file)
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    try:
+        worldline.load_policy(folder)
+    except RunError as error:
+        assert "has no policy yet" in str(error)
+        assert file != "policy.npz"
+    rows = RunFolder.open(folder).read_metrics()
+    steps = [row["step"] for row in rows]
+    assert steps == sorted(set(steps))
