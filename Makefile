@@ -14,6 +14,7 @@ help:
 	@echo "make test     install, then run every test"
 	@echo "make check    lint, format check and strict types"
 	@echo "make bench    every published figure, against its peers (long)"
+	@echo "make docs     the documentation, as a site in site/"
 	@echo "make build    build the wheel and smoke-test it in an environment of its own"
 
 $(VENV)/.installed: pyproject.toml
@@ -42,6 +43,10 @@ bench: $(VENV)/.installed
 	$(BIN)/worldline bench step
 	$(BIN)/worldline bench train
 
+docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
+
 build: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --quiet --outdir dist
@@ -50,4 +55,4 @@ build: $(VENV)/.installed
 	.build-venv/bin/worldline list
 
 clean:
-	rm -rf $(VENV) .build-venv dist runs
+	rm -rf $(VENV) .build-venv dist site runs

@@ -71,7 +71,7 @@ class Promise:
 
 
 PROMISES = {
-    "gym/half-cheetah": Promise(raw=0.90, warm_up=850, envpool=1.3, gymnasium=3.0),
+    "gym/half-cheetah": Promise(raw=0.90, warm_up=950, envpool=1.3, gymnasium=3.0),
     "gym/ant": Promise(raw=0.90, warm_up=250),
     "gym/humanoid": Promise(raw=0.95, warm_up=100),
 }

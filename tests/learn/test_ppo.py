@@ -1,6 +1,7 @@
 """PPO: its gradient, its two programs, exact repetition, and problems with known answers."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -55,6 +56,11 @@ class Constant(Probe):
         return Outcome(jnp.float32(1.0), jnp.asarray(self.ends))
 
 
+#: Tasks that tests share, and with them the compiled programs of a learner.
+PROBE, LONG_PROBE = Probe(), Probe(episode_length=5, ends=False)
+
+
+@functools.cache
 def learner_of(task: Task, config: PPOConfig) -> Any:
     return ppo(Worlds(Env(task, "fake"), config.num_worlds), config)
 
@@ -69,8 +75,8 @@ def bits(tree: Any) -> list[np.ndarray]:
 
 def test_the_first_gradient_is_the_policy_gradient() -> None:
     """Before any step the ratio is 1: the objective's gradient is that of E[A log pi]."""
-    worlds = Worlds(Env(Probe(episode_length=5, ends=False), "fake"), SMALL.num_worlds)
-    learner = ppo(worlds, SMALL)
+    worlds = Worlds(Env(LONG_PROBE, "fake"), SMALL.num_worlds)
+    learner = learner_of(LONG_PROBE, SMALL)
     state = learner.init(jax.random.key(0))
     policy = learner.policy(state)
     _, rollout, _ = unroll(worlds, state.acting.worlds, policy, state.acting.key, 16)
@@ -97,7 +103,7 @@ def test_the_first_gradient_is_the_policy_gradient() -> None:
 
 def test_the_ratio_is_clipped_on_the_side_that_would_gain() -> None:
     """At ratio e^0.5 the gradient is gone for a good action and alive for a bad one."""
-    learner = learner_of(Probe(), SMALL)
+    learner = learner_of(PROBE, SMALL)
     learning = learner.init(jax.random.key(0)).learning
     networks, log_std = learning.networks, learning.networks.actor.log_std
     obs = jnp.ones((1, 1))
@@ -135,7 +141,7 @@ def test_two_programs_each_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ppo_module, "unroll", counted("act", ppo_module.unroll))
     monkeypatch.setattr(ppo_module, "learn", counted("learn", ppo_module.learn))
-    learner = learner_of(Probe(), SMALL)
+    learner = learner_of.__wrapped__(PROBE, SMALL)
     for seed in range(2):
         state = learner.init(jax.random.key(seed))
         for _ in range(3):
@@ -147,7 +153,7 @@ def test_two_programs_each_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:
-    learner = learner_of(Probe(episode_length=5), SMALL)
+    learner = learner_of(PROBE, SMALL)
 
     def train(seed: int) -> list[np.ndarray]:
         state = learner.init(jax.random.key(seed))
@@ -163,7 +169,7 @@ def test_the_same_seed_gives_the_same_bits() -> None:
 
 def test_stopping_half_way_and_going_on_gives_the_same_bits() -> None:
     """The training state is all there is: a copy of it in another learner goes on as the first."""
-    one, other = learner_of(Probe(), SMALL), learner_of(Probe(), SMALL)
+    one, other = learner_of(PROBE, SMALL), learner_of.__wrapped__(PROBE, SMALL)
     state = one.init(jax.random.key(3))
     for _ in range(2):
         state, _ = one.update(state)
@@ -175,7 +181,7 @@ def test_stopping_half_way_and_going_on_gives_the_same_bits() -> None:
 
 def test_finds_the_best_action() -> None:
     config = dataclasses.replace(SMALL, num_worlds=32, learning_rate=3e-3, epochs=4)
-    learner = learner_of(Probe(), config)
+    learner = learner_of(PROBE, config)
     for progress in run(learner, learner.init(jax.random.key(0)), 32 * 16 * 40):
         state = progress.state
     action = learner.policy(state)(np.ones(1, np.float32))

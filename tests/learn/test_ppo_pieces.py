@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +14,9 @@ import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.learn import ppo as ppo_module
-from worldline.learn.ppo import Batch, PPOConfig, ppo
+from worldline.learn.ppo import Batch, PPOConfig, PPOState, ppo
 from worldline.learn.rollout import Rollout, unroll
+from worldline.learn.run import Learner
 
 CONFIG = PPOConfig(
     num_worlds=8,
@@ -28,19 +30,34 @@ CONFIG = PPOConfig(
 )
 
 
-def learning_rates(config: PPOConfig, updates: int) -> list[float]:
-    learner = ppo(Worlds(Env(toys.Puck(), "fake"), config.num_worlds), config)
-    state, rates = learner.init(jax.random.key(0)), []
-    for _ in range(updates):
-        state, metrics = learner.update(state)
-        rates.append(float(metrics["ppo/learning_rate"]))
+@functools.cache
+def beginning() -> tuple[Worlds, Learner[PPOState], PPOState]:
+    """Worlds, a learner on them, and its state before training."""
+    worlds = Worlds(Env(toys.Puck(), "fake"), CONFIG.num_worlds)
+    learner = ppo(worlds, CONFIG)
+    return worlds, learner, learner.init(jax.random.key(0))
+
+
+def learning_rates(updates: int, **numbers: float) -> list[float]:
+    """The learning rate of each update, with other numbers in the state: nothing recompiles."""
+    _, learner, state = beginning()
+    changed = {name: jnp.float32(value) for name, value in numbers.items()}
+    where = lambda state: state.learning.numbers  # noqa: E731
+    state = eqx.tree_at(where, state, dataclasses.replace(where(state), **changed))
+    rates = []
+    with jax.debug_key_reuse(False):  # several series begin in the same state
+        for _ in range(updates):
+            state, metrics = learner.update(state)
+            rates.append(float(metrics["ppo/learning_rate"]))
     return rates
 
 
 def test_the_learning_rate_falls_to_a_tenth():
-    config = dataclasses.replace(CONFIG, anneal_steps=4 * 64)  # four updates of 8 x 8 steps
-    rates = learning_rates(config, 6)
+    rates = learning_rates(6, anneal_updates=4)
     np.testing.assert_allclose(rates, 1e-3 * np.array([1, 0.775, 0.55, 0.325, 0.1, 0.1]), rtol=1e-5)
+    config = dataclasses.replace(CONFIG, anneal_steps=4 * 64)  # four updates of 8 x 8 steps
+    numbers = ppo_module._begin_learning(config, jax.random.key(0), 4, 2).numbers
+    assert numbers.anneal_updates == 4
 
 
 @pytest.mark.parametrize(
@@ -54,16 +71,13 @@ def test_the_learning_rate_falls_to_a_tenth():
     ],
 )
 def test_the_divergence_leads_the_learning_rate(target_kl, rates):
-    config = dataclasses.replace(CONFIG, target_kl=target_kl)
-    np.testing.assert_allclose(learning_rates(config, 3), rates, rtol=1e-4)
+    np.testing.assert_allclose(learning_rates(3, target_kl=target_kl), rates, rtol=1e-4)
 
 
 @functools.cache
 def first_rollout() -> tuple[Any, Rollout]:
     """The state before training, and what the first policy did."""
-    worlds = Worlds(Env(toys.Puck(), "fake"), CONFIG.num_worlds)
-    learner = ppo(worlds, CONFIG)
-    state = learner.init(jax.random.key(0))
+    worlds, learner, state = beginning()
     program = jax.jit(functools.partial(unroll, worlds), static_argnums=3)
     policy, key = learner.policy(state), jax.random.key(1)
     return state.learning, program(state.acting.worlds, policy, key, CONFIG.unroll_length)[1]

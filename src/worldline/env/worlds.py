@@ -95,9 +95,9 @@ class Worlds:
         self.num_worlds = num_worlds
         self.episode_length = length
         self.domain = domain
-        # A reset works on this many worlds at a time: enough that worlds which end together take
-        # few rounds, so few that the usual handful a step costs next to nothing.
-        self._reset_size = min(num_worlds, max(8, num_worlds // 16))
+        # A reset works on this many worlds at a time: few, since most steps end a handful of
+        # episodes; in proportion to B, since all may end at once.
+        self._reset_size = min(num_worlds, max(4, num_worlds // 64))
         self._reset = jax.jit(jax.vmap(self._begin))
         self._step = jax.jit(self._take_step)
         self._reset_where = jax.jit(self._reset_rows)

@@ -92,6 +92,11 @@ class PPOConfig:
         if self.activation not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
             raise ConfigError(f"activation is {self.activation!r}; there are {known}")
+        if self.anneal_steps and self.target_kl:
+            raise ConfigError(
+                f"anneal_steps is {self.anneal_steps} and target_kl is {self.target_kl}: both lead "
+                "the learning rate; set one of them to 0"
+            )
         steps = self.num_worlds * self.unroll_length
         if steps % self.minibatches:
             raise ConfigError(

@@ -1,0 +1,120 @@
+"""The single environment, with Gymnasium's own checker."""
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from puck_twin import PuckWithDict, Starts, puck
+
+import toys
+import worldline
+from worldline.bridges.gymnasium import Env, EpisodeOverError
+from worldline.errors import ActionError, ConfigError, TaskError, VariationError
+
+#: Said of every unbounded observation, and of actions in the actuators' own units.
+_RECOMMENDATIONS = ("-infinity", "infinity", "symmetric and normalized space")
+
+
+@pytest.fixture(autouse=True)
+def rays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same pictures on every machine."""
+    monkeypatch.setenv("MUJOCO_GL", "disable")
+
+
+def check(env: gymnasium.Env) -> None:
+    """Gymnasium's checks, its recommendations aside; a complaint is a failure."""
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        check_env(env)
+    for complaint in complaints:
+        assert any(words in str(complaint.message) for words in _RECOMMENDATIONS), complaint
+
+
+@pytest.mark.parametrize("env", [puck(), puck(PuckWithDict), worldline.Env(toys.Swing())])
+def test_gymnasiums_checks(env: worldline.Env) -> None:
+    check(Env(env, render_mode="rgb_array", render_size=(24, 32)))
+
+
+def test_gymnasiums_checks_by_name() -> None:
+    check(gymnasium.make("worldline/gym-inverted-pendulum-v0").unwrapped)
+
+
+def test_it_is_the_puck_written_by_hand() -> None:
+    from puck_twin import HandwrittenPuck
+
+    ours, theirs = Env(puck()), HandwrittenPuck(Starts(puck()), as_dict=False)
+    random, ends = np.random.default_rng(0), 0
+    seed: int | None = 4
+    for _ in range(8):
+        given = [env.reset(seed=seed) for env in (ours, theirs)]
+        assert data_equivalence(given[0], given[1], exact=True)
+        over, seed = False, None
+        while not over:
+            action = random.uniform(-1, 1, 2).astype(np.float32)
+            given = [env.step(action) for env in (ours, theirs)]
+            assert data_equivalence(given[0], given[1], exact=True)
+            over = given[0][2] or given[0][3]
+        ends += given[0][2]
+    assert 0 < ends < 8
+
+
+def test_an_episode_that_is_over_is_not_stepped() -> None:
+    env = Env(puck(), episode_length=1)
+    env.reset(seed=0)
+    env.step(np.zeros(2, np.float32))
+    with pytest.raises(EpisodeOverError):
+        env.step(np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
+def test_a_copy_goes_on_as_the_original_does(duplicate: Any) -> None:
+    env = Env(worldline.Env(toys.Swing()))
+    env.reset(seed=3)
+    env.step(np.ones(1, np.float32))
+    twin = duplicate(env)
+    given = [e.step(np.ones(1, np.float32)) for e in (env, twin)]
+    assert data_equivalence(given[0], given[1], exact=True)
+    assert data_equivalence(env.reset(), twin.reset(), exact=True)
+
+
+def test_a_world_may_have_constants_of_its_own() -> None:
+    env, push = Env(worldline.Env(toys.Swing())), np.ones(1, np.float32)
+    speeds = []
+    for damping in (0.02, 2.0):
+        env.reset(seed=0, options={"variation": {"dof_damping": [damping]}})
+        speeds.append(abs(env.step(push)[0][1]))
+    assert speeds[0] > speeds[1]
+    with pytest.raises(VariationError):
+        env.reset(options={"variation": {"dof_damping": [1.0, 2.0]}})
+
+
+def test_options_are_a_tasks_fields() -> None:
+    env = Env("gym/inverted-pendulum", "fake", reset_noise_scale=0.0)
+    np.testing.assert_array_equal(env.reset(seed=0)[0], 0)
+    with pytest.raises(TaskError, match="did you mean 'reset_noise_scale'"):
+        Env("gym/inverted-pendulum", "fake", reset_noise_scal=0.0)
+    with pytest.raises(ConfigError, match="to its task"):
+        Env(puck(), wall=2.0)
+
+
+def test_wrong_actions_say_what_shape_is_right() -> None:
+    env = Env(puck())
+    env.reset(seed=0)
+    with pytest.raises(ActionError, match=r"shape \(3,\); this environment takes \(2,\)"):
+        env.step(np.zeros(3, np.float32))
+
+
+def test_pictures() -> None:
+    env = Env(puck(), render_mode="rgb_array", render_size=(24, 32))
+    env.reset(seed=0)
+    frame = env.render()
+    assert (frame.shape, frame.dtype) == ((24, 32, 3), np.uint8)
+    assert env.metadata["render_fps"] == 4
+    env.close()
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        env.reset()

@@ -1,0 +1,122 @@
+"""Worldline's tasks in Gymnasium's registry."""
+
+import re
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import toys
+import worldline
+from worldline.bridges.gymnasium import VectorEnv, register_tasks
+from worldline.bridges.registration import EPISODE_LENGTHS, gymnasium_id
+from worldline.tasks import registry
+
+HOPPER = "worldline/gym-hopper-v0"
+
+
+def run(program: str) -> str:
+    """What a program prints in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_task_is_registered_with_the_length_of_its_episodes() -> None:
+    built_in = [name for name in registry.list_tasks() if name.split("/")[0] in ("gym", "robot")]
+    lengths = {name: registry.task_class(name).episode_length for name in built_in}
+    assert lengths == EPISODE_LENGTHS, "bring EPISODE_LENGTHS of bridges/registration.py up to date"
+    for name, length in lengths.items():
+        assert gymnasium.spec(gymnasium_id(name)).max_episode_steps == length
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import gymnasium, worldline",
+        "import worldline, gymnasium",
+        "import worldline; from gymnasium.envs import registration; import gymnasium",
+        "import worldline, worldline, gymnasium, worldline.bridges.gymnasium",
+        "import gymnasium, worldline.bridges.gymnasium",
+    ],
+)
+def test_import_worldline_is_enough_in_any_order(imports: str) -> None:
+    program = f"{imports}; print(sorted(i for i in gymnasium.registry if 'worldline' in i))"
+    assert run(program).strip() == str(sorted(gymnasium_id(name) for name in EPISODE_LENGTHS))
+
+
+def test_gymnasium_imports_worldline_itself_when_the_id_says_so() -> None:
+    program = f"import gymnasium; print(gymnasium.make('worldline:{HOPPER}').spec.id)"
+    assert run(program).strip() == HOPPER
+
+
+def test_it_costs_no_import() -> None:
+    program = "import sys, worldline; print([m for m in ('gymnasium', 'jax', 'numpy') if m in sys.modules])"
+    assert run(program).strip() == "[]"
+    program = (
+        "import sys, gymnasium, worldline; print('jax' in sys.modules, 'mujoco' in sys.modules)"
+    )
+    assert run(program).strip() == "False False"
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_make_vec(mode: AutoresetMode) -> None:
+    env = gymnasium.make_vec(HOPPER, num_envs=3, autoreset_mode=mode, physics="fake")
+    assert isinstance(env, VectorEnv)
+    assert env.metadata["autoreset_mode"] is mode
+    assert env.num_envs == 3
+    assert env.worlds.episode_length == 1000
+    obs, _ = env.reset(seed=0)
+    assert obs in env.observation_space
+
+
+def test_keywords_reach_the_task_and_the_worlds() -> None:
+    options = {"physics": "fake", "reset_noise_scale": 0.0}
+    env = gymnasium.make_vec(HOPPER, num_envs=2, max_episode_steps=2, **options)
+    obs, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(obs[0], obs[1])
+    actions = np.zeros((2, 3), np.float32)
+    assert not env.step(actions)[3].any()
+    assert env.step(actions)[3].all()
+
+
+def test_a_spec_makes_the_same_again() -> None:
+    env = gymnasium.make_vec(HOPPER, num_envs=3, max_episode_steps=7, physics="fake")
+    again = gymnasium.make_vec(env.spec)
+    assert (again.num_envs, again.worlds.episode_length) == (3, 7)
+    alone = gymnasium.make(HOPPER, physics="fake")
+    assert gymnasium.make(alone.spec).spec == alone.spec
+    assert '"worldline/gym-hopper-v0"' in alone.spec.to_json()
+
+
+@pytest.mark.parametrize("limit", [3, 1500])
+def test_the_time_limit_is_gymnasiums(limit: int) -> None:
+    env = gymnasium.make("worldline/gym-swimmer-v0", max_episode_steps=limit, physics="fake")
+    env.reset(seed=0)
+    steps, truncated = 0, False
+    while not truncated:
+        *_, truncated, _ = env.step(np.zeros(2, np.float32))
+        steps += 1
+    assert steps == limit
+
+
+def test_sync_vectorization_of_single_environments() -> None:
+    env = gymnasium.make_vec(HOPPER, 2, "sync", physics="fake", vector_kwargs={})
+    assert isinstance(env, SyncVectorEnv)
+    obs, _ = env.reset(seed=3)
+    batch, _ = gymnasium.make_vec(HOPPER, 2, physics="fake").reset(seed=3)
+    np.testing.assert_array_equal(obs, batch)
+
+
+def test_tasks_of_your_own() -> None:
+    name = "tests/registered-swing"
+    worldline.register(name, toys.Swing)
+    register_tasks()
+    register_tasks()
+    assert re.fullmatch(r"worldline/tests-registered-swing-v0", gymnasium_id(name))
+    env = gymnasium.make_vec(gymnasium_id(name), num_envs=2)
+    assert env.worlds.episode_length == 20
+    env.reset(seed=0)
