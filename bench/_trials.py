@@ -99,6 +99,7 @@ def our_settings(task: str) -> Settings:
         learning_rate=ours.learning_rate,
         anneal_to=0.1 if ours.anneal_steps else 1.0,
         anneal_steps=ours.anneal_steps,
+        target_kl=ours.target_kl,
         discount=ours.discount,
         gae_lambda=ours.gae_lambda,
         clip=ours.clip,

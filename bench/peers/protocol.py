@@ -47,6 +47,8 @@ class Settings:
     """The fraction of itself that the learning rate falls to, linearly; 1: it stays."""
     anneal_steps: int = 0
     """Environment steps that this takes; 0: the budget of time."""
+    target_kl: float = 0.0
+    """KL divergence that the learning rate is led to; 0: it is not."""
     discount: float = 0.99
     """Of future rewards."""
     gae_lambda: float = 0.95
@@ -79,10 +81,28 @@ class Settings:
         """Transitions in a minibatch."""
         return self.num_envs * self.num_steps // self.minibatches
 
-    def learning_rate_at(self, steps: int, left: float) -> float:
-        """The learning rate after `steps` environment steps, with `left` of the budget to come."""
-        progress = steps / self.anneal_steps if self.anneal_steps else 1.0 - left
-        return self.learning_rate * (1.0 - (1.0 - self.anneal_to) * min(1.0, progress))
+
+class LearningRate:
+    """Adam's learning rate through a run: fixed, falling, or led by the policy's KL divergence."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._led = settings.learning_rate
+
+    def at(self, steps: int, left: float) -> float:
+        """The rate after `steps` environment steps, with a fraction `left` of the budget to come."""
+        settings = self._settings
+        if settings.target_kl:
+            return self._led
+        progress = steps / settings.anneal_steps if settings.anneal_steps else 1.0 - left
+        return settings.learning_rate * (1.0 - (1.0 - settings.anneal_to) * min(1.0, progress))
+
+    def follow(self, kl: float) -> None:
+        """Moves towards the target, by the rule of Worldline and of SBX."""
+        target = self._settings.target_kl
+        if target:
+            factor = 1 / 1.5 if kl > 2.0 * target else 1.5 if kl < 0.5 * target else 1.0
+            self._led = min(max(self._led * factor, 1e-5), 1e-2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import envpool
 import numpy as np
 import torch
-from protocol import EPISODES, GYMNASIUM, Job, Settings, Trial
+from protocol import EPISODES, GYMNASIUM, Job, LearningRate, Settings, Trial
 from torch import Tensor, nn
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -105,6 +105,7 @@ class Trainer:
         self.adam = torch.optim.Adam(
             self.policy.parameters(), settings.learning_rate, eps=1e-5, foreach=True
         )
+        self.rate = LearningRate(settings)
         self.obs_moments, self.return_moments = Moments((nobs,)), Moments()
         self.running_return = np.zeros(settings.num_envs)
         self.obs = self._see(self.envs.reset()[0])
@@ -182,22 +183,26 @@ class Trainer:
             torch.from_numpy((advantage + values[:-1])[real].astype(np.float32)),
         )
 
-    def learn(self, batch: Batch, learning_rate: float) -> None:
-        """All epochs over one batch."""
-        self.adam.param_groups[0]["lr"] = learning_rate
+    def learn(self, batch: Batch, left: float) -> None:
+        """All epochs over one batch, with a fraction `left` of the budget to come."""
         for _ in range(self.settings.epochs):
+            self.adam.param_groups[0]["lr"] = self.rate.at(self.steps, left)
             for rows in torch.randperm(len(batch.obs)).chunk(self.settings.minibatches):
                 self.adam.zero_grad()
-                self._loss(batch, rows).backward()
+                loss, kl = self._loss(batch, rows)
+                loss.backward()
                 nn.utils.clip_grad_norm_(self.policy.parameters(), self.settings.max_grad_norm)
                 self.adam.step()
+            self.rate.follow(kl.item())
 
-    def _loss(self, batch: Batch, rows: Tensor) -> Tensor:
+    def _loss(self, batch: Batch, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What to minimise, and an estimate of the KL divergence from the policy that acted."""
         settings, clip = self.settings, self.settings.clip
         obs, target, old_value = batch.obs[rows], batch.target[rows], batch.value[rows]
         advantage = batch.advantage[rows]
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        ratio = torch.exp(self.policy.log_prob(obs, batch.action[rows]) - batch.log_prob[rows])
+        log_ratio = self.policy.log_prob(obs, batch.action[rows]) - batch.log_prob[rows]
+        ratio = torch.exp(log_ratio)
         surrogate = torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip))
         value = self.policy.value(obs)[:, 0]
         error = (value - target) ** 2
@@ -205,7 +210,8 @@ class Trainer:
             near = old_value + (value - old_value).clamp(-clip, clip)
             error = torch.max(error, (near - target) ** 2)
         bonus = settings.entropy * self.policy.entropy()
-        return settings.value * 0.5 * error.mean() - surrogate.mean() - bonus
+        kl = (ratio - 1 - log_ratio).detach().mean()
+        return settings.value * 0.5 * error.mean() - surrogate.mean() - bonus, kl
 
     def evaluator(self, name: str) -> Callable[[], float]:
         """A function that gives the mean return over `EPISODES` deterministic episodes."""
@@ -245,7 +251,7 @@ def main() -> None:
     go_on = True
     while go_on:
         batch = trainer.rollout()
-        trainer.learn(batch, settings.learning_rate_at(trainer.steps, trial.left))
+        trainer.learn(batch, trial.left)
         go_on = trial.after_update(trainer.steps)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from protocol import EPISODES, GYMNASIUM, Job, Settings, Trial
+from protocol import EPISODES, GYMNASIUM, Job, LearningRate, Settings, Trial
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -22,12 +22,13 @@ STEPS = 10**9
 class Schedule(BaseCallback):
     """Evaluates between two updates, and ends training when the trial is over."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, rate: LearningRate) -> None:
         super().__init__()
-        self._trial, self._go_on = trial, True
+        self._trial, self._rate, self._go_on = trial, rate, True
 
     def _on_rollout_start(self) -> None:
         if self.num_timesteps:
+            self._rate.follow(self.logger.name_to_value["train/approx_kl"])
             self._go_on = self._trial.after_update(self.num_timesteps)
 
     def _on_step(self) -> bool:
@@ -70,7 +71,10 @@ def ppo(
     job: Job, settings: Settings, envs: VecNormalize, learning_rate: Callable[[float], float]
 ) -> Any:
     """The library's own algorithm with the job's settings."""
+    own: dict[str, Any] = {}
     if job.library == "sbx":
+        # It leads its learning rate itself, after every gradient step.
+        own = {"target_kl": settings.target_kl or None}
         import flax.linen as nn
         from sbx import PPO
 
@@ -102,6 +106,7 @@ def ppo(
         },
         seed=job.seed,
         device="cpu",
+        **own,
     )
 
 
@@ -117,13 +122,15 @@ def main() -> None:
     training = vector(name, settings.num_envs, job.seed, settings.rescale)
     envs = VecNormalize(training, gamma=settings.discount)
 
+    rate = LearningRate(settings)
+
     def learning_rate(remaining: float) -> float:
-        return settings.learning_rate_at(round((1.0 - remaining) * STEPS), trial.left)
+        return rate.at(round((1.0 - remaining) * STEPS), trial.left)
 
     trial = Trial(job, lambda: evaluate())
     model = ppo(job, settings, envs, learning_rate)
     evaluate = evaluator(name, settings.rescale, model, envs)
-    model.learn(STEPS, callback=Schedule(trial), log_interval=STEPS)
+    model.learn(STEPS, callback=Schedule(trial, rate), log_interval=STEPS)
 
 
 if __name__ == "__main__":

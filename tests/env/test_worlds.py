@@ -11,8 +11,8 @@ import pytest
 
 import toys
 from worldline.env.env import Env
-from worldline.env.task import Outcome, Start
-from worldline.env.worlds import Step, Worlds, WorldsState
+from worldline.env.task import Outcome, Start, Task
+from worldline.env.worlds import Domain, Step, Worlds, WorldsState
 from worldline.errors import ActionError, ConfigError
 from worldline.mjlib import Batch
 
@@ -22,10 +22,33 @@ def actions(steps: int, worlds: int, env: Env) -> np.ndarray:
     return random.uniform(-1, 1, (steps, worlds, env.action_low.size)).astype(np.float32)
 
 
+#: Tasks that tests share, and with them compiled programs: to compile takes longer than to run.
+PUCK, WALLED = toys.Puck(), toys.Puck(wall=0.8)
+
+
+@functools.cache
+def env_of(task: Task, physics: str = "native") -> Env:
+    return Env(task, physics)
+
+
+@functools.cache
+def worlds_of(
+    task: Task,
+    num_worlds: int,
+    episode_length: int | None = None,
+    domain: Domain | None = None,
+    physics: str = "native",
+) -> Worlds:
+    return Worlds(env_of(task, physics), num_worlds, episode_length, domain)
+
+
 def roll(worlds: Worlds, state: WorldsState, actions: Any) -> tuple[WorldsState, Step]:
-    """The worlds after some steps, and the steps stacked; on the host."""
-    program = jax.jit(lambda state, actions: jax.lax.scan(worlds.step, state, actions))
-    return program(state, actions)
+    """The worlds after some steps, and the steps stacked, `(T, B, ...)`, on the host."""
+    steps = []
+    for action in actions:
+        state, step = worlds.step(state, action)
+        steps.append(jax.device_get(step))
+    return state, jax.tree.map(lambda *x: np.stack(x), *steps)
 
 
 def assert_bits(ours: Any, theirs: Any) -> None:
@@ -41,9 +64,15 @@ def _words(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, tree)
 
 
+@functools.cache
+def alone(env: Env) -> tuple[Any, Any]:
+    """The compiled functions of one world."""
+    return jax.jit(env.reset), jax.jit(env.step)
+
+
 def by_hand(env: Env, key: Any, episode_length: int, actions: np.ndarray) -> list[dict[str, Any]]:
     """One world and its episodes in plain Python: what every step of `Worlds` must give."""
-    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    reset, step = alone(env)
     key, start_key, _ = jax.random.split(key, 3)
     state, total, length, given = reset(start_key), np.float32(0), 0, []
     for action in actions:
@@ -69,13 +98,11 @@ def by_hand(env: Env, key: Any, episode_length: int, actions: np.ndarray) -> lis
 
 @pytest.mark.parametrize("physics", ["native", "fake"])
 def test_every_step_is_a_transition_of_a_world_on_its_own(physics):
-    num_worlds, steps, episode_length = 20, 25, 7
-    env = Env(toys.Puck(wall=0.8), physics)
-    worlds = Worlds(env, num_worlds, episode_length)
-    taken = actions(steps, num_worlds, env)
+    num_worlds, steps, episode_length = 9, 25, 5
+    worlds = worlds_of(WALLED, num_worlds, episode_length, physics=physics)
+    env, taken = worlds.env, actions(steps, num_worlds, worlds.env)
     state = worlds.reset(jax.random.key(4))
-    first = np.asarray(state.obs)
-    _, got = jax.device_get(roll(worlds, state, taken))
+    _, got = roll(worlds, state, taken)
     ends = {"terminated": 0, "truncated": 0}
     for world in range(num_worlds):
         key = jax.random.fold_in(jax.random.key(4), world)
@@ -87,13 +114,17 @@ def test_every_step_is_a_transition_of_a_world_on_its_own(physics):
                 np.testing.assert_array_equal(have[name][step, world], value, err_msg=name)
             ends["terminated"] += want["terminated"]
             ends["truncated"] += want["truncated"]
-    # The test saw both ends, and acting on `obs` is acting where the last step led, or a start did.
-    assert min(ends.values()) > 10
-    acted_on = np.concatenate([first[None], got.obs[:-1]])
+    assert min(ends.values()) > 5  # the test saw both ends
     ended = got.terminated | got.truncated
     assert (got.obs[ended] != got.final_obs[ended]).any(axis=-1).all()
     np.testing.assert_array_equal(got.obs[~ended], got.final_obs[~ended])
-    assert acted_on.shape == (steps, num_worlds, 4)
+
+
+def test_in_a_scan_in_a_jit_the_steps_are_the_same():
+    worlds = worlds_of(WALLED, 9, 5)
+    taken = actions(12, 9, worlds.env)
+    run = jax.jit(lambda key: jax.lax.scan(worlds.step, worlds.reset(key), taken))
+    assert_bits(run(jax.random.key(4)), roll(worlds, worlds.reset(jax.random.key(4)), taken))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,7 +141,7 @@ class Counter(toys.Puck):
 
 
 def test_returns_and_lengths_of_episodes():
-    worlds = Worlds(Env(Counter(), "fake"), 2, episode_length=4)
+    worlds = worlds_of(Counter(), 2, 4, physics="fake")
     _, got = roll(worlds, worlds.reset(jax.random.key(0)), np.zeros((6, 2, 2), np.float32))
     # Rewards 1 + 2 + 3 + 4, then anew.
     np.testing.assert_array_equal(got.reward[:, 0], [1, 2, 3, 4, 1, 2])
@@ -145,17 +176,16 @@ def test_the_episode_length_is_the_tasks_own_unless_given():
 
 
 def test_every_start_is_fresh():
-    num_worlds = 4
-    worlds = Worlds(Env(toys.Puck(), "native"), num_worlds, episode_length=2)
+    num_worlds = 5
+    worlds = worlds_of(PUCK, num_worlds, 2)
     state = worlds.reset(jax.random.key(1))
     _, got = roll(worlds, state, np.zeros((20, num_worlds, 2), np.float32))
     starts = np.concatenate([state.obs[None], np.asarray(got.obs)[1::2]]).reshape(-1, 4)
     assert len(np.unique(starts, axis=0)) == 11 * num_worlds
 
 
-@pytest.mark.parametrize("physics", ["native", "fake"])
-def test_reset_where_touches_the_masked_worlds_alone(physics):
-    worlds = Worlds(Env(toys.Puck(), physics), 5)
+def test_reset_where_touches_the_masked_worlds_alone():
+    worlds = worlds_of(PUCK, 5)
     key = jax.random.key(3)
     state, _ = roll(worlds, worlds.reset(key), actions(3, 5, worlds.env))
     mask = np.array([False, True, False, True, False])
@@ -168,7 +198,7 @@ def test_reset_where_touches_the_masked_worlds_alone(physics):
     for world in np.flatnonzero(mask):
         second = jax.random.split(jax.random.fold_in(jax.random.key(3), world), 3)[0]
         start_key = jax.random.split(second, 3)[1]
-        assert_bits(rows(reset.env.obs, world), jax.jit(worlds.env.reset)(start_key).obs)
+        assert_bits(rows(reset.env.obs, world), alone(worlds.env)[0](start_key).obs)
     assert_bits(worlds.reset_where(state, np.zeros(5, bool)), state)
 
 
@@ -192,7 +222,7 @@ def test_a_reset_costs_as_much_as_episodes_ended(monkeypatch):
 
 def test_a_step_starts_as_many_worlds_as_it_ends(monkeypatch):
     num_worlds, steps, rows = 40, 30, []
-    worlds = Worlds(Env(toys.Puck(wall=0.9), "native"), num_worlds, episode_length=9)
+    worlds = worlds_of(WALLED, num_worlds, 9)
     state = worlds.reset(jax.random.key(0))
     start = Batch.reset
     monkeypatch.setattr(
@@ -202,8 +232,8 @@ def test_a_step_starts_as_many_worlds_as_it_ends(monkeypatch):
             1
         ],
     )
-    _, got = jax.block_until_ready(roll(worlds, state, actions(steps, num_worlds, worlds.env)))
-    ended = np.asarray(got.terminated | got.truncated).sum()
+    _, got = roll(worlds, state, actions(steps, num_worlds, worlds.env))
+    ended = (got.terminated | got.truncated).sum()
     assert sum(rows) == ended
     assert 0 < ended < num_worlds * steps / 3
 
@@ -213,37 +243,33 @@ def masses(key: Any) -> dict[str, Any]:
     return {"body_mass": jnp.array([0.0, 1.0]) * jax.random.uniform(key, minval=1.0, maxval=3.0)}
 
 
-@pytest.mark.parametrize("domain", [None, masses])
-@pytest.mark.parametrize("task", [toys.Puck(wall=0.8), toys.Swing()])
+@pytest.mark.parametrize(("task", "domain"), [(WALLED, masses), (toys.Swing(), None)])
 def test_a_world_is_its_key_however_many_there_are(task, domain):
-    if domain is not None and isinstance(task, toys.Swing):
-        domain = lambda key: {"opt.gravity": -9.0 * jax.random.uniform(key, (3,))}  # noqa: E731
-    env, steps, most = Env(task, "native"), 23, 300
-    taken = actions(steps, most, env)
-    keys = lambda: jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(8)))(  # noqa: E731
-        jnp.arange(most)
-    )
+    steps, most = 23, 300
+    taken = actions(steps, most, env_of(task))
+    fold_in = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    keys = lambda: fold_in(jax.random.key(8), jnp.arange(most))  # noqa: E731
 
-    def run(rows: slice) -> tuple[WorldsState, Step]:
-        worlds = Worlds(env, rows.stop - rows.start, episode_length=9, domain=domain)
+    def run(rows: slice) -> tuple[Any, Any, Step]:
+        worlds = worlds_of(task, rows.stop - rows.start, 9, domain)
         start = worlds.reset(keys()[rows])
-        return start, roll(worlds, start, taken[:, rows])
+        last, got = roll(worlds, start, taken[:, rows])
+        return _words(start), _words(last), got
 
     everyone = run(slice(0, most))
-    for rows in (slice(0, 64), slice(0, 1), slice(7, 8), slice(250, 300)):
-        start, (last, steps_taken) = run(rows)
-        all_start, (all_last, all_steps) = everyone
-        pick = lambda tree: jax.tree.map(lambda x: x[rows], _words(tree))  # noqa: B023, E731
-        assert_bits(start, pick(all_start))
-        assert_bits(last, pick(all_last))
-        assert_bits(steps_taken, jax.tree.map(lambda x: x[:, rows], all_steps))  # noqa: B023
-    one_key = Worlds(env, most, episode_length=9, domain=domain).reset(jax.random.key(8))
-    assert_bits(one_key, everyone[0])
+    for rows in (slice(0, 64), slice(0, 1), slice(7, 8), slice(299, 300)):
+        start, last, got = run(rows)
+        pick = lambda tree: jax.tree.map(lambda x: x[rows], tree)  # noqa: B023, E731
+        assert_bits(start, pick(everyone[0]))
+        assert_bits(last, pick(everyone[1]))
+        assert_bits(got, jax.tree.map(lambda x: x[:, rows], everyone[2]))  # noqa: B023
+    # From one key world i gets that of its number.
+    assert_bits(worlds_of(task, most, 9, domain).reset(jax.random.key(8)), everyone[0])
 
 
 def test_a_domain_draws_anew_for_every_episode():
     num_worlds = 6
-    worlds = Worlds(Env(toys.Puck(), "native"), num_worlds, episode_length=2, domain=masses)
+    worlds = worlds_of(PUCK, num_worlds, 2, masses)
     state, drawn = worlds.reset(jax.random.key(5)), []
     for _ in range(5):
         drawn.append(np.asarray(state.variation["body_mass"])[:, 1])
@@ -262,7 +288,7 @@ def test_a_domain_draws_anew_for_every_episode():
 
 
 def test_without_a_domain_a_world_keeps_its_variation():
-    worlds = Worlds(Env(toys.Puck(), "native"), 3, episode_length=2)
+    worlds = worlds_of(PUCK, 3, 2)
     variation = {"body_mass": jnp.array([[0.0, 1.0], [0.0, 2.0], [0.0, 4.0]])}
     state = worlds.reset(jax.random.key(0), variation)
     state, _ = roll(worlds, state, np.zeros((4, 3, 2), np.float32))
@@ -274,11 +300,13 @@ def test_without_a_domain_a_world_keeps_its_variation():
     np.testing.assert_array_equal(state.variation["body_mass"], variation["body_mass"])
 
 
+#: First actions that break something.
+BREAKS = {"physics": 3.0, "obs": 4.0, "reward": 5.0, "action": np.nan}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Fragile(toys.Puck):
-    """Something breaks where the first action is above 2."""
-
-    breaks: str = "physics"
+    """Something breaks where the first action says so."""
 
     def mjcf(self) -> str:
         return toys.PUCK.replace('ctrlrange="-1 1"', "")
@@ -288,38 +316,40 @@ class Fragile(toys.Puck):
         return -np.ones(2, np.float32), np.ones(2, np.float32)
 
     def control(self, action: Any, physics: Any, memory: Any) -> Any:
-        return jnp.where((action[0] > 2) & (self.breaks == "physics"), 1e30 * action, action)
+        return jnp.where(action[0] == BREAKS["physics"], 1e30 * action, action)
 
     def observe(self, physics: Any, memory: Any) -> Any:
-        good = super().observe(physics, memory)
-        return jnp.where((memory < 0) & (self.breaks == "obs"), jnp.nan, good)
+        return jnp.where(memory < 0, jnp.nan, super().observe(physics, memory))
 
     def outcome(self, before: Any, action: Any, after: Any, memory: Any) -> Outcome:
         good = super().outcome(before, action, after, memory)
-        broken = action[0] > 2
         return dataclasses.replace(
             good,
-            reward=jnp.where(broken & (self.breaks == "reward"), jnp.inf, good.reward),
-            memory=jnp.where(broken, -1, good.memory),
-            metrics={"half": jnp.where(broken, jnp.nan, 0.5)},
+            reward=jnp.where(action[0] == BREAKS["reward"], jnp.inf, good.reward),
+            memory=jnp.where(action[0] == BREAKS["obs"], -1, good.memory),
+            metrics={"half": jnp.where(action[0] > 1, jnp.nan, 0.5)},
         )
 
 
-@pytest.mark.parametrize("breaks", ["physics", "obs", "reward", "action"])
+FRAGILE = Fragile()
+
+
+@pytest.mark.parametrize("breaks", BREAKS)
 def test_a_bad_world_stays_alone(breaks):
     num_worlds, steps, bad_world, bad_step = 6, 8, 2, 3
-    worlds = Worlds(Env(Fragile(breaks=breaks), "native"), num_worlds)
+    worlds = worlds_of(FRAGILE, num_worlds, 10)
     taken = actions(steps, num_worlds, worlds.env)
     good_last, good = roll(worlds, worlds.reset(jax.random.key(6)), taken)
-    broken = taken.copy()
-    broken[bad_step, bad_world] = np.nan if breaks == "action" else 3
-    last, got = roll(worlds, worlds.reset(jax.random.key(6)), broken)
+    broken = jnp.asarray(taken).at[bad_step, bad_world, 0].set(BREAKS[breaks])
+    # In a program of the caller's, where nobody sees that an action is not a number.
+    compiled = jax.jit(lambda state: jax.lax.scan(worlds.step, state, broken))
+    last, got = jax.device_get(_words(compiled(worlds.reset(jax.random.key(6)))))
 
     others = np.arange(num_worlds) != bad_world
     assert_bits(*(jax.tree.map(lambda x: x[:, others], tree) for tree in (got, good)))
-    assert_bits(*(jax.tree.map(lambda x: x[others], tree) for tree in (last, good_last)))
+    assert_bits(*(jax.tree.map(lambda x: x[others], tree) for tree in (last, _words(good_last))))
     # The broken world: no reward, cut off where it last was well, counted, and begun anew.
-    world = jax.device_get(jax.tree.map(lambda x: x[:, bad_world], got))
+    world = jax.tree.map(lambda x: x[:, bad_world], got)
     hit = np.arange(steps) == bad_step
     np.testing.assert_array_equal(world.metrics["diverged"], hit)
     np.testing.assert_array_equal(world.truncated, hit)
@@ -332,14 +362,14 @@ def test_a_bad_world_stays_alone(breaks):
     )
     assert world.metrics["episode_length"].tolist() == [1, 2, 3, 4, 1, 2, 3, 4]
     second = jax.random.split(jax.random.fold_in(jax.random.key(6), bad_world), 3)[0]
-    start = jax.jit(worlds.env.reset)(jax.random.split(second, 3)[1])
+    start = alone(worlds.env)[0](jax.random.split(second, 3)[1])
     np.testing.assert_array_equal(world.obs[bad_step], start.obs)
-    for leaf in jax.tree.leaves(jax.device_get(_words((last, got)))):
+    for leaf in jax.tree.leaves((last, got)):
         assert np.isfinite(leaf).all()
 
 
 def test_nothing_recompiles():
-    worlds = Worlds(Env(toys.Puck(wall=0.8), "native"), 5, episode_length=4)
+    worlds = Worlds(env_of(WALLED), 5, episode_length=4)
     ones = np.ones((5, 2), np.float32)
     for seed in range(3):
         variation = {"body_mass": np.array([0, 1 + seed], np.float32) * ones}
@@ -354,10 +384,10 @@ def test_nothing_recompiles():
 
 
 def test_a_masked_step_moves_the_masked_worlds_alone():
-    num_worlds = 6
-    worlds = Worlds(Env(toys.Puck(wall=0.8), "native"), num_worlds, episode_length=5)
+    num_worlds = 9
+    worlds = worlds_of(WALLED, num_worlds, 5)
     state = worlds.reset(jax.random.key(0))
-    mask = np.array([True, False, True, True, False, False])
+    mask = np.arange(num_worlds) % 3 != 1
     rows = lambda tree, mask: jax.tree.map(lambda x: np.asarray(x)[mask], _words(tree))  # noqa: E731
     for taken in actions(8, num_worlds, worlds.env):
         whole_state, whole = worlds.step(state, taken)
@@ -373,7 +403,7 @@ def test_a_masked_step_moves_the_masked_worlds_alone():
 
 
 def test_populations_of_worlds_are_vmapped():
-    worlds = Worlds(Env(toys.Puck(), "native"), 3, episode_length=4)
+    worlds = worlds_of(PUCK, 3, 4)
     taken = actions(6, 3, worlds.env)
     run = lambda key: jax.lax.scan(worlds.step, worlds.reset(key), taken)  # noqa: E731
     keys = lambda: jax.random.split(jax.random.key(0), 2)  # noqa: E731
