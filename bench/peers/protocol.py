@@ -90,7 +90,7 @@ class LearningRate:
         self._led = settings.learning_rate
 
     def at(self, steps: int, left: float) -> float:
-        """The rate after `steps` environment steps, with a fraction `left` of the budget to come."""
+        """The rate after `steps` environment steps, `left` of the budget (a fraction) to come."""
         settings = self._settings
         if settings.target_kl:
             return self._led

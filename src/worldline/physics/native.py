@@ -60,8 +60,8 @@ _AFTER_STEP = {
     "subtree_angmom": _VELOCITIES,
 }
 
-#: Model fields that a default state comes from. Where none of them varies, and no field is left over
-#: from an earlier call, a reset is a copy of one row.
+#: Model fields that a default state comes from. Where none of them varies, and no field is left
+#: over from an earlier call, a reset is a copy of one row.
 _RESET_READS = {"qpos0", "body_pos", "body_quat", "eq_active0"}
 
 #: Warnings after which MuJoCo has reset a simulation, or dropped its controls, in silence.
