@@ -12,6 +12,8 @@ SOURCE = Path(worldline.__file__).parent
 #: The order to read the library in. A new module goes below all it imports and above all that
 #: import it; a package's own `__init__` stands where what it imports allows.
 ORDER = [
+    "worldline.bridges",
+    "worldline.bridges.registration",
     "worldline",
     "worldline.errors",
     "worldline.types",
@@ -55,8 +57,6 @@ ORDER = [
     "worldline.report.progress",
     "worldline.report.run_folder",
     "worldline.report",
-    "worldline.bridges",
-    "worldline.bridges.registration",
     "worldline.bridges.frames",
     "worldline.bridges.gymnasium",
     "worldline.interrupt",

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from worldline.bridges.registration import register_when_imported
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -61,3 +63,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+register_when_imported()

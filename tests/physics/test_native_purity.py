@@ -1,5 +1,6 @@
 """An answer of the native engine depends on its arguments alone; a bad world stays alone."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toys
+from worldline.errors import ModelError
 from worldline.mjlib import quiet
 from worldline.model import Model
 from worldline.physics.base import Reads
@@ -106,6 +108,53 @@ def test_what_was_called_in_between_does_not_matter(name, data):
         ours, _ = call(engine)
         pick = lambda tree: jax.tree.map(lambda x: np.asarray(x)[specified], tree)  # noqa: B023, E731
         assert_same(pick(ours), pick(expected))
+
+
+def readable(model: Model) -> list[str]:
+    """Every MjData field that the engine gives."""
+    fields = []
+    for field in sorted(mujoco.batch.DATA_FIELDS):
+        with contextlib.suppress(ModelError):
+            NativePhysics(model, Reads((field,)))
+            fields.append(field)
+    return fields
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+@pytest.mark.parametrize("name", ["PENDULUM", "BOXES", "ARM", "MECHANISM"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_no_field_shows_what_other_worlds_left(name, refresh, persistent):
+    model = Model(getattr(toys, name))
+    late = ("cacc", "cfrc_ext", "cfrc_int", "subtree_angmom", "subtree_linvel")
+    fields = tuple(f for f in readable(model) if persistent or f not in late)
+    assert {"xpos", "qacc", "energy", "ncon", "sensordata"} < set(fields)
+    physics = NativePhysics(model, Reads(fields, (), refresh), num_threads=1)
+    random = np.random.default_rng(0)
+    qpos = model.qpos0 + random.uniform(-0.1, 0.1, (3, model.nq)).astype(np.float32)
+    qvel = random.normal(0, 1, (3, model.nv)).astype(np.float32)
+    ctrl = random.uniform(-1, 1, (3, model.nu)).astype(np.float32)
+    start = jax.vmap(lambda q, v: physics.start(q, v, {}, {}))
+    step = jax.vmap(lambda s, c: physics.step(s, {"ctrl": c}, 2))
+
+    def others() -> None:
+        state = start(0.9 * qpos[::-1], 3 * qvel[::-1])
+        for _ in range(15):
+            state = step(state, -ctrl)
+
+    first = start(qpos, qvel)
+    second = step(first, ctrl)
+    for call, arguments in ((start, (qpos, qvel)), (step, (first, ctrl)), (step, (second, ctrl))):
+        physics._batches.clear()
+        expected = call(*arguments)
+        others()
+        ours = call(*arguments)
+        for field in fields:
+            assert_same(ours.fields[field], expected.fields[field])
+
+
+def test_memory_of_the_solvers_is_no_field():
+    with pytest.raises(ModelError, match=r"'qH' is memory of MuJoCo's solvers.*; take it out"):
+        NativePhysics(model(), Reads(("xpos", "qH")))
 
 
 OTHERS = np.arange(ROWS) != 1

@@ -7,8 +7,6 @@ and episode lengths stand here in a table, and not only in the tasks.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
@@ -63,8 +61,8 @@ def register_when_imported() -> None:
         sys.meta_path.insert(0, _GymnasiumWatch())
 
 
-class _GymnasiumWatch(importlib.abc.MetaPathFinder):
-    """Waits for the import of Gymnasium, to register the tasks when it is done."""
+class _GymnasiumWatch:
+    """An import hook that waits for Gymnasium, to register the tasks when it is imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -72,6 +70,8 @@ class _GymnasiumWatch(importlib.abc.MetaPathFinder):
         """Finds what the others find; for Gymnasium with a loader that registers afterwards."""
         if fullname != "gymnasium":
             return None
+        import importlib.util
+
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:

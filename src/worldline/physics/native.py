@@ -60,6 +60,9 @@ _AFTER_STEP = {
     "subtree_angmom": _VELOCITIES,
 }
 
+#: Memory of MuJoCo's solvers: not every call writes it, so it may hold another world's numbers.
+_SCRATCH = frozenset(("qDeriv", "qH", "qHDiagInv", "qLU", "solver_niter", "solver_nnz"))
+
 #: Model fields that a default state comes from. Where none of them varies, and no field is left
 #: over from an earlier call, a reset is a copy of one row.
 _RESET_READS = {"qpos0", "body_pos", "body_quat", "eq_active0"}
@@ -97,6 +100,11 @@ class NativePhysics(Physics):
         if num_threads < 0:
             raise ModelError(f"num_threads is {num_threads}; give 0 for all cores, or more")
         self.num_threads = num_threads or _usable_cores()
+        for field in _SCRATCH.intersection((*reads.fields, *reads.changes)):
+            raise ModelError(
+                f"{field!r} is memory of MuJoCo's solvers, not a quantity of a world; take it out "
+                "of the task's fields"
+            )
         for flag in _OUTSIDE_STATE:
             if model.mj.opt.enableflags & flag:
                 name = flag.name.removeprefix("mjENBL_").lower()
