@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import mujoco
+import mujoco.batch
 import numpy as np
 import plain_mujoco
 import pytest
