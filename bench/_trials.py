@@ -28,6 +28,9 @@ Cache: TypeAlias = Literal["cold", "warm"]
 #: How long to wait for a quiet machine before a run.
 _PATIENCE_S = 20.0
 
+#: The error of a run that has not come to its end; it counts for nothing.
+UNFINISHED = "unfinished"
+
 OURS: Literal["worldline"] = "worldline"
 
 #: What each peer's authors publish for MuJoCo's tasks: the libraries' defaults, on several
@@ -164,10 +167,11 @@ class Terms:
 
 
 def train(contender: Contender, terms: Terms, seed: int) -> Iterator[Run]:
-    """Runs one contender, and yields the run after each evaluation and at its end."""
+    """Runs one contender; yields the run before it begins, after each evaluation and at its end."""
     settings = contender.settings(terms.task)
     fields = None if settings is None else dataclasses.asdict(settings)
-    run = Run(terms.task, contender.name, seed, fields)
+    run = Run(terms.task, contender.name, seed, fields, error=UNFINISHED)
+    yield run
     with _jax_cache(contender, terms) as cache:
         if not wait_until_quiet(_PATIENCE_S):
             say("  others use the machine: the times will be too long")
@@ -184,6 +188,8 @@ def train(contender: Contender, terms: Terms, seed: int) -> Iterator[Run]:
         for evaluation in _evaluations(contender, job, cache, run):
             run.evaluations.append(evaluation)
             yield run
+    if run.error == UNFINISHED:
+        run.error = ""
     yield run
 
 

@@ -14,7 +14,19 @@ from typing import Any, Literal
 import tyro
 
 from _harness import Finding, machine, save, say, show_findings, show_table, use_cores
-from _trials import OURS, Contender, Peer, Run, Terms, Whose, contenders, median_speed, plain, train
+from _trials import (
+    OURS,
+    UNFINISHED,
+    Contender,
+    Peer,
+    Run,
+    Terms,
+    Whose,
+    contenders,
+    median_speed,
+    plain,
+    train,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +59,11 @@ def main(config: CurvesBench) -> None:
     everyone = contenders(config.peers, config.settings)
     runs: list[Run] = []
 
-    def write(latest: Run | None = None, findings: Sequence[Finding] = ()) -> None:
-        done = runs if latest is None else [*runs, latest]
+    def write(findings: Sequence[Finding] = ()) -> None:
         results = {
             "machine": machine(),
             "config": {**dataclasses.asdict(config), "png": None, "json": None},
-            "runs": plain(done),
+            "runs": plain(runs),
             "findings": [finding.json() for finding in findings],
         }
         save(config.json, results)
@@ -63,15 +74,21 @@ def main(config: CurvesBench) -> None:
             for seed in config.seeds:
                 for contender in everyone:
                     say(f"{task}, seed {seed}: {contender.name}")
-                    for run in train(contender, terms, seed):
-                        write(run)
+                    trial = train(contender, terms, seed)
+                    run = next(trial)
                     runs.append(run)
+                    for _ in trial:
+                        write()
                     speed = run.steps_per_second
                     say(f"  return {run.final:.0f}; {speed:,.0f} steps/s {run.error}")
                     draw(config, runs, everyone)
+    except KeyboardInterrupt:
+        say("interrupted")
     finally:
+        write()
+        runs = [run for run in runs if run.error != UNFINISHED]
         findings = [f for task in config.tasks for f in judge(task, runs, everyone)]
-        write(findings=findings)
+        write(findings)
         show_runs(config, runs, everyone)
         show_findings("Ahead of the best peer: difference in return", findings)
         say(f"{config.png}, {config.json}")

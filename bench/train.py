@@ -17,6 +17,7 @@ import tyro
 from _harness import Finding, machine, save, say, show_findings, show_table, use_cores
 from _trials import (
     OURS,
+    UNFINISHED,
     Cache,
     Contender,
     Peer,
@@ -77,12 +78,11 @@ def main(config: TrainBench) -> None:
     everyone = contenders(config.peers, config.settings)
     runs: list[Run] = []
 
-    def write(latest: Run | None = None, findings: Sequence[Finding] = ()) -> None:
-        done = runs if latest is None else [*runs, latest]
+    def write(findings: Sequence[Finding] = ()) -> None:
         results = {
             "machine": machine(),
             "config": {**dataclasses.asdict(config), "json": None},
-            "runs": plain(done),
+            "runs": plain(runs),
             "findings": [finding.json() for finding in findings],
         }
         save(config.json, results)
@@ -100,13 +100,19 @@ def main(config: TrainBench) -> None:
             for seed in config.seeds:  # all contenders a seed: a slow hour slows them all
                 for contender in everyone:
                     say(f"{task}, seed {seed}: {contender.name}")
-                    for run in train(contender, terms, seed):
-                        write(run)
+                    trial = train(contender, terms, seed)
+                    run = next(trial)
                     runs.append(run)
+                    for _ in trial:
+                        write()
                     say("  " + story(run, course))
+    except KeyboardInterrupt:
+        say("interrupted")
     finally:
+        write()
+        runs = [run for run in runs if run.error != UNFINISHED]
         findings = [f for task in config.tasks for f in judge(task, runs, everyone)]
-        write(findings=findings)
+        write(findings)
         for task in config.tasks:
             show_runs(task, runs, everyone)
         show_findings("What was promised", findings)
