@@ -125,6 +125,11 @@ def _finite_bounds(env: Env) -> tuple[NDArray, NDArray]:
 
 def _actions_are_bounded(env: Env) -> Iterator[str]:
     low, high = env.action_low, env.action_high
+    if not low.size:
+        yield (
+            " has no actions: the model has no actuators; add some, such as <actuator><motor "
+            'joint="..." ctrlrange="-1 1"/></actuator>'
+        )
     for index in np.flatnonzero(~(np.isfinite(low) & np.isfinite(high))):
         yield (
             f".action_bounds are {low[index]} and {high[index]} for action {index}; give finite "

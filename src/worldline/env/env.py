@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -15,7 +16,10 @@ from worldline.env.task import Outcome, Start, Task
 from worldline.errors import ActionError, TaskError
 from worldline.physics import Engine, make_physics
 from worldline.physics.base import PhysicsState, Reads
+from worldline.pixels.camera import Camera
+from worldline.pixels.cameras import Cameras
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
+from worldline.variation.context import Context, Feature
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -39,6 +43,8 @@ class EnvState(eqx.Module):
     observation the last good one; the episode cannot go on."""
     metrics: Metrics
     """The task's named numbers, `()` each; zeros after a reset."""
+    context: dict[str, Array]
+    """The value of each context feature of the environment, `()`; empty where it has none."""
 
     @property
     def variation(self) -> Variation:
@@ -53,34 +59,62 @@ class Env:
         task: what the world is worth.
         physics: the engine's name (`"native"`, `"fake"`), or a function that builds one from a
             model and the `Reads` of the task.
+        context: the context features of its worlds: a `Context`, or names of features, all visible
+            (`["gravity", "friction"]`). What is visible is part of the observation, which is then
+            a dict: `context` beside the task's `state`.
+        cameras: cameras that see its worlds, by names of yours; or `Cameras` of the task's model.
+            Each adds images to the observation, which is then a dict too: `pixels/<name>` and
+            `depth/<name>`, drawn once a control step.
 
     Raises:
+        VariationError: the model offers no such feature.
+        ConfigError: `cameras` is empty, or has a camera that the model lacks.
+        RendererUnavailableError: the cameras cannot be drawn on this machine.
         TaskError: the task breaks its contract (a wrong shape, a memory that changes structure).
         ModelError: its control time step is no multiple of the model's, or the engine cannot run
             the model.
     """
 
-    def __init__(self, task: Task, physics: Engine = "native") -> None:
-        self.task = task
+    def __init__(
+        self,
+        task: Task,
+        physics: Engine = "native",
+        context: Context | Iterable[str | Feature] = (),
+        cameras: Cameras | Mapping[str, Camera] | None = None,
+    ) -> None:
+        self.task, self.engine = task, physics
+        self.context = context if isinstance(context, Context) else Context(context)
         self.model = task.model
         self.substeps = self.model.substeps(task.control_timestep)
+        self.context.features(self.model)
         reads = Reads(tuple(task.fields), tuple(task.changes), task.refresh)
         self.physics = make_physics(physics, self.model, reads)
         low, high = (np.asarray(bound, np.float32) for bound in task.action_bounds)
         self.action_low, self.action_high = low, high
+        if cameras is not None and not isinstance(cameras, Cameras):
+            cameras = Cameras(self.model, cameras)
+        self.cameras = cameras
         self._metrics, self._obs = self._check_contract()
 
     def reset(
-        self, key: Key, variation: Variation | None = None, *, mask: ArrayLike = True
+        self,
+        key: Key,
+        variation: Variation | None = None,
+        context: Mapping[str, ArrayLike] | None = None,
+        *,
+        mask: ArrayLike = True,
     ) -> EnvState:
         """A world at the start of a new episode.
 
         Args:
             key: decides the start; `jax.random.key(seed)`.
-            variation: constants of this world, MjModel field name to the whole field's value.
+            variation: constants of this world, MjModel field name to the whole field's value; they
+                go before those that the task draws.
+            context: values of context features; those not given have their defaults. What they
+                drive goes before both.
             mask: `()` bool; where False nothing is simulated and the result is unspecified.
         """
-        return self._begin(self.task.start(key), variation, mask)
+        return self._begin(self.task.start(key), variation, context, mask)
 
     def reset_to(
         self,
@@ -89,6 +123,7 @@ class Env:
         qpos: ArrayLike | None = None,
         qvel: ArrayLike | None = None,
         variation: Variation | None = None,
+        context: Mapping[str, ArrayLike] | None = None,
     ) -> EnvState:
         """A world at a given start; what is not given is drawn as in `reset`.
 
@@ -97,6 +132,7 @@ class Env:
             qpos: configuration, `(nq,)`.
             qvel: velocity, `(nv,)`.
             variation: as in `reset`.
+            context: as in `reset`.
 
         Raises:
             TaskError: a shape is wrong.
@@ -110,7 +146,26 @@ class Env:
                 raise TaskError(f"{name} has shape {np.shape(value)}; the model's is ({size},)")
             array = jnp.asarray(value, jnp.float32)
             start = eqx.tree_at(functools.partial(_attribute, name), start, array)
-        return self._begin(start, variation, True)
+        return self._begin(start, variation, context, True)
+
+    def vary(
+        self,
+        state: EnvState,
+        variation: Variation,
+        context: Mapping[str, ArrayLike] | None = None,
+    ) -> EnvState:
+        """The same world, in the middle of its episode, with other constants.
+
+        Args:
+            state: the world; it has a value for each field of `variation` already.
+            variation: as in `reset`.
+            context: as in `reset`; None keeps the values.
+        """
+        values = self.context.complete(self.model, state.context if context is None else context)
+        drawn = self.context.variation(self.model, values, variation)
+        physics = self.physics.vary(state.physics, {**state.variation, **drawn})
+        obs = self._with_context(_without_context(state.obs), values)
+        return dataclasses.replace(state, physics=physics, obs=obs, context=values)
 
     def step(self, state: EnvState, action: ArrayLike, *, mask: ArrayLike = True) -> EnvState:
         """The world one control step later.
@@ -130,7 +185,9 @@ class Env:
         inputs = self._inputs(action, state.physics, state.memory)
         physics = self.physics.step(state.physics, inputs, self.substeps, mask)
         outcome = self.task.outcome(state.physics, action, physics, state.memory)
-        obs = self.task.observe(physics, outcome.memory)
+        obs = self._with_context(self.task.observe(physics, outcome.memory), state.context)
+        if self.cameras is not None:
+            obs = {**_parts(obs), **self.cameras.following(physics, _parts(state.obs), mask)}
         reward = jnp.asarray(outcome.reward, jnp.float32)
         healthy = ~physics.diverged & _all_finite((obs, reward)) & jnp.isfinite(action).all()
 
@@ -145,6 +202,7 @@ class Env:
             terminated=jnp.asarray(outcome.terminated, bool) & healthy,
             diverged=~healthy,
             metrics=keep(_float32(outcome.metrics), self._zero_metrics()),
+            context=state.context,
         )
 
     @functools.cached_property
@@ -155,13 +213,18 @@ class Env:
         return spaces.Box(self.action_low, self.action_high, dtype=np.float32)
 
     @functools.cached_property
+    def context_space(self) -> spaces.Dict:
+        """The values that context features may have: a `gymnasium.spaces.Dict` by name."""
+        return self.context.space(self.model)
+
+    @functools.cached_property
     def observation_space(self) -> spaces.Space[Any]:
         """The observations of one world: a `Box`, or a `Dict` of them."""
         from gymnasium import spaces
 
         def box(leaf: jax.ShapeDtypeStruct) -> spaces.Box:
-            if leaf.dtype == np.uint8:
-                return spaces.Box(0, 255, leaf.shape, np.uint8)
+            if leaf.dtype.kind == "u":
+                return spaces.Box(0, np.iinfo(leaf.dtype).max, leaf.shape, leaf.dtype.type)
             return spaces.Box(-np.inf, np.inf, leaf.shape, leaf.dtype.type)
 
         if isinstance(self._obs, Mapping):
@@ -188,24 +251,42 @@ class Env:
                 raise ActionError(f"the action at index {where} is {value}; it must be finite")
         return jnp.asarray(array, jnp.float32)
 
-    def _begin(self, start: Start, variation: Variation | None, mask: ArrayLike) -> EnvState:
+    def _begin(
+        self,
+        start: Start,
+        variation: Variation | None,
+        context: Mapping[str, ArrayLike] | None,
+        mask: ArrayLike,
+    ) -> EnvState:
         """The world at a start."""
+        values = self.context.complete(self.model, context or {})
+        drawn = {**start.variation, **(variation or {})}
         physics = self.physics.start(
             jnp.asarray(start.qpos, jnp.float32),
             jnp.asarray(start.qvel, jnp.float32),
-            {} if variation is None else variation,
+            self.context.variation(self.model, values, drawn),
             start.inputs,
             mask,
         )
+        obs = self._with_context(self.task.observe(physics, start.memory), values)
+        if self.cameras is not None:
+            obs = {**_parts(obs), **self.cameras.first(physics, mask)}
         return EnvState(
             physics=physics,
             memory=jax.tree.map(jnp.asarray, start.memory),
-            obs=self.task.observe(physics, start.memory),
+            obs=obs,
             reward=jnp.zeros(()),
             terminated=jnp.zeros((), bool),
             diverged=physics.diverged,
             metrics=self._zero_metrics(),
+            context=values,
         )
+
+    def _with_context(self, obs: Observation, values: Mapping[str, Array]) -> Observation:
+        """An observation with the visible features beside it."""
+        if not self.context.visible:
+            return obs
+        return {**_parts(obs), "context": self.context.seen(values)}
 
     def _inputs(self, action: Array, physics: PhysicsState, memory: PyTree) -> Mapping[str, Array]:
         controls = self.task.control(action, physics, memory)
@@ -231,13 +312,17 @@ class Env:
 
         def first_step(key: Key, action: Array) -> tuple[Mapping[str, Array], Outcome, Any, Any]:
             begin = task.start(key)
-            physics = self.physics.start(begin.qpos, begin.qvel, {}, begin.inputs)
+            physics = self.physics.start(begin.qpos, begin.qvel, begin.variation, begin.inputs)
             inputs = self._inputs(action, physics, begin.memory)
             outcome: object = task.outcome(physics, action, physics, begin.memory)
             if not isinstance(outcome, Outcome):
                 given = type(outcome).__name__
                 raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")
-            first, second = (task.observe(physics, m) for m in (begin.memory, outcome.memory))
+            values = self.context.complete(self.model, {})
+            first, second = (
+                self._with_context(task.observe(physics, memory), values)
+                for memory in (begin.memory, outcome.memory)
+            )
             return inputs, outcome, first, second
 
         action = jax.ShapeDtypeStruct(self.action_low.shape, jnp.float32)
@@ -256,7 +341,8 @@ class Env:
             )
         if _specs(first) != _specs(second):
             raise TaskError(f"{name}.observe gives {_specs(first)}, then {_specs(second)}")
-        return outcome.metrics, first
+        images = {} if self.cameras is None else self.cameras.specs()
+        return outcome.metrics, {**_parts(first), **images} if images else first
 
     def _check_inputs(self, function: str, inputs: Mapping[str, Any]) -> None:
         """Compares the shapes of what a function of the task gives the physics."""
@@ -270,6 +356,18 @@ class Env:
 
     def __repr__(self) -> str:
         return f"Env({type(self.task).__name__}, physics={self.physics.name!r})"
+
+
+def _parts(obs: Observation) -> dict[str, Array]:
+    """An observation as a dict of its parts; an array is its own only part, `state`."""
+    return obs if isinstance(obs, dict) else {"state": obs}
+
+
+def _without_context(obs: Observation) -> Observation:
+    """An observation as the task made it, or as a dict of its parts."""
+    if not isinstance(obs, dict):
+        return obs
+    return {name: value for name, value in obs.items() if name != "context"}
 
 
 def _attribute(name: str, tree: Any) -> Any:

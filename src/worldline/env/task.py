@@ -28,6 +28,10 @@ class Start(eqx.Module):
     and dtypes never change."""
     inputs: dict[str, Array] = eqx.field(default_factory=dict)
     """Initial values of other physics inputs, such as `act` or `mocap_pos`."""
+    variation: dict[str, Array] = eqx.field(default_factory=dict)
+    """Constants of the model that the task draws anew each episode (a target's place, a length):
+    MjModel field name to the whole field. A variation that is given from outside goes first, field
+    by field."""
 
 
 class Outcome(eqx.Module):

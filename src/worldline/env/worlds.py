@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from worldline.env.env import Env, EnvState
-from worldline.errors import ConfigError
+from worldline.errors import ConfigError, VariationError, did_you_mean
+from worldline.model import Model
+from worldline.pixels.camera import Camera
+from worldline.pixels.cameras import Cameras
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
+from worldline.variation.context import Selector, as_selector
+from worldline.variation.distributions import Distribution
+from worldline.variation.domain import AbstractDomain, Ranges, as_domain
 
-#: Draws the constants of a world at the start of an episode.
-Domain = Callable[[Key], Variation]
+#: How a world's constants are drawn: a `Domain`, or a function `(key, model, ranges) -> variation`.
+DomainLike: TypeAlias = AbstractDomain | Callable[[Key, Model, Any], Variation]
+
+#: How an episode's context is chosen: a `Selector`, or distributions (or numbers) by feature.
+ContextLike: TypeAlias = Selector | Mapping[str, Distribution | float]
+
+#: The variation and the context of a world, or of all of them.
+Given: TypeAlias = tuple[Variation, dict[str, Array]]
 
 
 class WorldsState(eqx.Module):
-    """B worlds and their episodes: a pytree with `B` in front of every leaf."""
+    """B worlds and their episodes: a pytree with `B` in front of every leaf but the ranges."""
 
     env: EnvState
     """The worlds."""
@@ -30,6 +43,19 @@ class WorldsState(eqx.Module):
     """Control steps taken in the current episode, `(B,)` int32."""
     episode_return: Array
     """Rewards of the current episode so far, `(B,)`."""
+    turn: Array
+    """The number of the current episode, were those of all worlds dealt in order, `(B,)` int32."""
+    given: Given
+    """The variation and the context that `Worlds.reset` was given, `(B, ...)` a field: they hold in
+    every episode where nothing is drawn in their place."""
+    ranges: Ranges
+    """The numbers of the domain and of the context's selector, by name: what later episodes are
+    drawn from. Replace them and nothing recompiles."""
+
+    @property
+    def context(self) -> dict[str, Array]:
+        """Each world's context, `(B,)` a feature."""
+        return self.env.context
 
     @property
     def obs(self) -> Observation:
@@ -74,9 +100,17 @@ class Worlds:
             the task's own.
         domain: draws a world's variation at the start of each of its episodes; None: a world keeps
             the variation that `reset` was given.
+        context: chooses the values of the environment's context features for each episode; None:
+            a world keeps those that `reset` was given, by default the features' own.
+        resample_every: control steps after which domain and context draw again within an episode;
+            0: only at its start.
+        cameras: as in `Env`: see these worlds through them; None: through the environment's own.
 
     Raises:
-        ConfigError: `num_worlds` is not positive or `episode_length` negative.
+        ConfigError: `num_worlds` is not positive, `episode_length` or `resample_every` negative; or
+            the cameras are wrong, see `Env`.
+        VariationError: the domain fits no such model or can draw an impossible value; the context
+            has a feature that the environment lacks, or a value outside its bounds.
     """
 
     def __init__(
@@ -84,41 +118,60 @@ class Worlds:
         env: Env,
         num_worlds: int,
         episode_length: int | None = None,
-        domain: Domain | None = None,
+        domain: DomainLike | None = None,
+        context: ContextLike | None = None,
+        resample_every: int = 0,
+        cameras: Cameras | Mapping[str, Camera] | None = None,
     ) -> None:
         if num_worlds < 1:
             raise ConfigError(f"num_worlds is {num_worlds}; give 1 or more")
         length = env.task.episode_length if episode_length is None else episode_length
         if length < 0:
             raise ConfigError(f"episode_length is {length}; give steps, or 0 for no limit")
-        self.env = env
+        self.env = env if cameras is None else Env(env.task, env.engine, env.context, cameras)
         self.num_worlds = num_worlds
         self.episode_length = length
-        self.domain = domain
+        if resample_every < 0:
+            raise ConfigError(f"resample_every is {resample_every}; give steps, or 0 for never")
+        self.domain = None if domain is None else as_domain(domain)
+        self.context = None if context is None else as_selector(context)
+        self.resample_every = resample_every
+        #: The ranges that `reset` begins with.
+        self.ranges = self._check_sources()
         # A reset works on this many worlds at a time: few, since most steps end a handful of
         # episodes; in proportion to B, since all may end at once.
         self._reset_size = min(num_worlds, max(4, num_worlds // 64))
-        self._reset = jax.jit(jax.vmap(self._begin))
+        self._reset = jax.jit(self._begin_all)
         self._step = jax.jit(self._take_step)
         self._reset_where = jax.jit(self._reset_rows)
 
-    def reset(self, key: Key, variation: Variation | None = None) -> WorldsState:
+    def reset(
+        self,
+        key: Key,
+        variation: Variation | None = None,
+        context: Mapping[str, ArrayLike] | None = None,
+        ranges: Ranges | None = None,
+    ) -> WorldsState:
         """All worlds at the start of their first episode.
 
         Args:
             key: one key, from which world i gets `jax.random.fold_in(key, i)` whatever B is; or
                 the worlds' own keys, `(B,)`.
-            variation: constants per world, `(B, ...)` a field; a `domain` overrides it.
+            variation: constants per world, `(B, ...)` a field; a `domain` goes before it.
+            context: values per world, `(B,)` a feature; a `context` of the worlds goes before it.
+            ranges: the numbers to draw from; None: those of the domain and the context's selector.
 
         Raises:
-            ConfigError: the number of keys is not B.
+            ConfigError: the number of keys, or of values, is not B.
+            VariationError: no such context feature, or a value outside its bounds.
         """
         if key.shape == ():
             key = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(self.num_worlds))
         if key.shape != (self.num_worlds,):
             raise ConfigError(f"{key.shape} keys for {self.num_worlds} worlds; give one, or B")
-        everyone = jnp.ones(self.num_worlds, bool)
-        return self._reset(key, {} if variation is None else dict(variation), everyone)
+        given = self._per_world(variation), self._per_world(context)
+        self.env.context.complete(self.env.model, given[1])
+        return self._reset(key, given, self.ranges if ranges is None else _strong(ranges))
 
     def step(
         self, state: WorldsState, action: ArrayLike, mask: ArrayLike | None = None
@@ -156,17 +209,70 @@ class Worlds:
             raise ConfigError(f"the mask has shape {array.shape}; it must be ({self.num_worlds},)")
         return array
 
-    def _begin(self, key: Key, variation: Variation, mask: Array) -> WorldsState:
-        """One world at the start of an episode."""
-        next_key, start_key, domain_key = jax.random.split(key, 3)
+    def _check_sources(self) -> dict[str, PyTree]:
+        """Checks the domain and the context's selector; returns their ranges together."""
+        env, ranges = self.env, dict[str, PyTree]()
         if self.domain is not None:
-            variation = self.domain(domain_key)
+            self.domain.check(env.model)
+            ranges |= self.domain.ranges
+        if self.context is not None:
+            features = env.context.features(env.model)
+            for name, values in self.context.support().items():
+                if name not in features:
+                    raise VariationError(
+                        f"the environment has no context feature {name!r}"
+                        f"{did_you_mean(name, features)}; give it to Env(context=...)"
+                    )
+                features[name].check(values)
+            if twice := sorted(ranges.keys() & self.context.ranges.keys()):
+                raise VariationError(
+                    f"domain and context both have a range {twice[0]!r}; give the term a name="
+                )
+            ranges |= self.context.ranges
+        return dict(_strong(ranges))
+
+    def _per_world(self, values: Mapping[str, ArrayLike] | None) -> dict[str, Array]:
+        """Values with `B` in front."""
+        arrays = {name: jnp.asarray(value, jnp.float32) for name, value in (values or {}).items()}
+        for name, array in arrays.items():
+            if array.shape[:1] != (self.num_worlds,):
+                raise ConfigError(
+                    f"{name!r} has shape {array.shape}; give {self.num_worlds} values, one a world"
+                )
+        return arrays
+
+    def _begin_all(self, key: Key, given: Given, ranges: Ranges) -> WorldsState:
+        """All worlds at their first start."""
+        turn = jnp.arange(self.num_worlds, dtype=jnp.int32)
+        begin = jax.vmap(functools.partial(self._begin, ranges))
+        everyone = jnp.ones(self.num_worlds, bool)
+        return dataclasses.replace(begin(key, turn, given, everyone), ranges=ranges)
+
+    def _begin(
+        self, ranges: Ranges, key: Key, turn: Array, given: Given, mask: Array
+    ) -> WorldsState:
+        """One world at the start of an episode, without the ranges that it shares."""
+        next_key, start_key, *draw_keys = jax.random.split(key, 4)
+        variation, context = self._draw(ranges, draw_keys, turn, given)
         return WorldsState(
-            env=self.env.reset(start_key, variation, mask=mask),
+            env=self.env.reset(start_key, variation, context, mask=mask),
             key=next_key,
             steps=jnp.zeros((), jnp.int32),
             episode_return=jnp.zeros(()),
+            turn=turn,
+            given=given,
+            ranges={},
         )
+
+    def _draw(self, ranges: Ranges, keys: Sequence[Key], turn: Array, given: Given) -> Given:
+        """A world's variation and context: what is drawn, and what it was given."""
+        variation, context = map(dict, given)
+        domain_key, context_key = keys
+        if self.domain is not None:
+            variation |= self.domain(domain_key, self.env.model, ranges)
+        if self.context is not None:
+            context |= self.context(context_key, turn, ranges)
+        return variation, context
 
     def _take_step(
         self, state: WorldsState, action: Array, mask: Array | None
@@ -191,30 +297,89 @@ class Worlds:
             moved = jax.tree.map(functools.partial(_where_rows, mask), moved, still)
         env, steps, episode_return = moved
         reward, terminated, truncated, metrics = worth
-        stepped = WorldsState(env, state.key, steps, episode_return)
-        fresh = self._reset_rows(stepped, terminated | truncated)
+        stepped = dataclasses.replace(state, env=env, steps=steps, episode_return=episode_return)
+        ended = terminated | truncated
+        if self.resample_every:
+            due = (steps % self.resample_every == 0) & (steps > state.steps) & ~ended
+            stepped = self._resample(stepped, due)
+        fresh = self._reset_rows(stepped, ended)
         return fresh, Step(fresh.obs, reward, terminated, truncated, env.obs, metrics)
 
-    def _reset_rows(self, state: WorldsState, mask: Array) -> WorldsState:
-        """Resets the masked worlds, a few rows at a time, until none is left."""
+    def _resample(self, state: WorldsState, due: Array) -> WorldsState:
+        """Draws the constants of the masked worlds again, in the middle of their episodes."""
         impl = jax.random.key_impl(state.key)
 
-        def reset_some(carry: tuple[WorldsState, Array]) -> tuple[WorldsState, Array]:
-            state, waiting = carry
-            (rows,) = jnp.nonzero(waiting, size=self._reset_size, fill_value=self.num_worlds)
-            key, variation = jax.tree.map(
-                lambda x: x.at[rows].get(mode="clip"), (state.key, state.variation)
-            )
-            key = jax.random.wrap_key_data(key, impl=impl)
-            fresh = _keys_as_words(jax.vmap(self._begin)(key, variation, rows < self.num_worlds))
-            put = functools.partial(_put_rows, rows)
-            return jax.tree.map(put, state, fresh), waiting.at[rows].set(False, mode="drop")
+        def draw(state: WorldsState) -> WorldsState:
+            keys = jax.random.wrap_key_data(state.key, impl=impl)
+            next_key, *draw_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
+            draw_again = jax.vmap(functools.partial(self._draw, state.ranges))
+            variation, context = draw_again(draw_keys, state.turn, state.given)
+            varied = jax.vmap(self.env.vary)(state.env, variation, context)
+            moved = varied, jax.random.key_data(next_key)
+            still = state.env, state.key
+            env, key = jax.tree.map(functools.partial(_where_rows, due), moved, still)
+            return dataclasses.replace(state, env=env, key=key)
 
-        # Keys go through the loop as words: JAX's check for keys used twice cannot see that a row
-        # whose key was spent is overwritten.
-        carry = (_keys_as_words(state), mask)
-        state, _ = jax.lax.while_loop(lambda carry: carry[1].any(), reset_some, carry)
+        state = jax.lax.cond(due.any(), draw, lambda state: state, _keys_as_words(state))
         return dataclasses.replace(state, key=jax.random.wrap_key_data(state.key, impl=impl))
+
+    def _reset_rows(self, state: WorldsState, mask: Array) -> WorldsState:
+        """Begins a new episode in the masked worlds."""
+        # Keys go as words: JAX's check for keys used twice cannot see that a row whose key was
+        # spent is overwritten.
+        mine = _keys_as_words(dataclasses.replace(state, ranges={}))
+        impl = jax.random.key_impl(state.key)
+        fresh = _begin_again(self, impl, mine, mask, state.ranges)
+        key = jax.random.wrap_key_data(fresh.key, impl=impl)
+        return dataclasses.replace(fresh, key=key, ranges=state.ranges)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _begin_again(
+    worlds: Worlds, impl: Any, state: WorldsState, mask: Array, ranges: Ranges
+) -> WorldsState:
+    """Begins a new episode in the masked worlds, a few rows at a time, until none is left.
+
+    The keys of `state` are words, those of a generator `impl`.
+    """
+
+    def reset_some(carry: tuple[WorldsState, Array]) -> tuple[WorldsState, Array]:
+        state, waiting = carry
+        (rows,) = jnp.nonzero(waiting, size=worlds._reset_size, fill_value=worlds.num_worlds)
+        key, turn, given = jax.tree.map(
+            lambda x: x.at[rows].get(mode="clip"), (state.key, state.turn, state.given)
+        )
+        key = jax.random.wrap_key_data(key, impl=impl)
+        begin = jax.vmap(functools.partial(worlds._begin, ranges))
+        fresh = begin(key, turn + worlds.num_worlds, given, rows < worlds.num_worlds)
+        put = functools.partial(_put_rows, rows)
+        state = jax.tree.map(put, state, _keys_as_words(fresh))
+        return state, waiting.at[rows].set(False, mode="drop")
+
+    return jax.lax.while_loop(lambda carry: carry[1].any(), reset_some, (state, mask))[0]
+
+
+@functools.partial(_begin_again.defjvp, symbolic_zeros=True)
+def _begin_again_jvp(worlds: Worlds, impl: Any, primals: Any, tangents: Any) -> Any:
+    """The derivative of a row that goes on is its own; a fresh start depends on nothing before."""
+    _, mask, _ = primals
+
+    def stop(tangent: Any) -> Any:
+        if _is_zero(tangent):  # what nobody differentiates by stays so, and costs nothing
+            return tangent
+        return _where_rows(mask, jnp.zeros_like(tangent), tangent)
+
+    moved = jax.tree.map(stop, tangents[0], is_leaf=_is_zero)
+    return _begin_again(worlds, impl, *primals), moved
+
+
+def _is_zero(tangent: Any) -> bool:
+    return isinstance(tangent, SymbolicZero)
+
+
+def _strong(ranges: Ranges) -> Ranges:
+    """Ranges as arrays of a definite type: a plain number's would have the step traced again."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), ranges)
 
 
 def _keys_as_words(state: WorldsState) -> WorldsState:

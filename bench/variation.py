@@ -1,0 +1,177 @@
+"""What it costs that every world has its own physics, drawn afresh each episode.
+
+All ratios come from one run.
+
+`python bench/variation.py`, or `worldline bench variation`. See `bench/README.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from _harness import Finding, Ratio, interleave, machine, save, say, show_findings, use_cores
+
+
+@dataclasses.dataclass(frozen=True)
+class VariationBench:
+    """What it costs that every world has its own physics, drawn afresh each episode."""
+
+    tasks: tuple[str, ...] = ("gym/ant", "gym/humanoid")
+    """Tasks to step and to train."""
+    num_worlds: int = 256
+    """Worlds side by side."""
+    steps: int = 64
+    """Control steps of a measurement."""
+    repeats: int = 9
+    """Measurements of each contender, in turn with the others."""
+    threads: int = 2
+    """Cores to use."""
+    memory_worlds: int = 4096
+    """Worlds whose memory is weighed; 0 for none."""
+    json: Path | None = None
+    """Where to write the results."""
+
+
+def main(config: VariationBench) -> None:
+    """Measures, prints the table and writes the results."""
+    use_cores(config.threads)
+    findings: list[Finding] = []
+    measured: dict[str, Any] = {}
+    for task in config.tasks:
+        say(f"{task}: compile, warm up")
+        contenders = {**stepping(config, task), **training(config, task)}
+        rates = interleave(
+            contenders, config.repeats, lambda text, task=task: say(f"{task}: {text}")
+        )
+        measured[task] = rates
+        findings += [
+            compare(task, rates, "steps", 0.95),
+            compare(task, rates, "PPO update", 0.97),
+        ]
+        if config.memory_worlds:
+            findings.append(memory(config, task))
+        results = {"machine": machine(), "config": dataclasses.asdict(config) | {"json": None}}
+        save(
+            config.json, {**results, "measured": measured, "findings": [f.json() for f in findings]}
+        )
+    show_findings(f"With variation over without, {config.num_worlds} worlds", findings)
+
+
+def domain() -> Any:
+    """Masses with their inertias, friction and damping: they scale with nbody, ngeom and nv."""
+    from worldline.variation import Domain, Uniform, scale
+
+    return Domain(
+        scale(("body_mass", "body_inertia"), Uniform(0.9, 1.1)),
+        scale("geom_friction", Uniform(0.9, 1.1)),
+        scale("dof_damping", Uniform(0.9, 1.1)),
+    )
+
+
+def stepping(config: VariationBench, task: str) -> dict[str, Callable[[], float]]:
+    """Random actions in a jitted scan: environment steps a second."""
+    import jax
+
+    import worldline
+
+    def contender(drawn: Any) -> Callable[[], float]:
+        env = worldline.make(task)
+        worlds = worldline.Worlds(env, config.num_worlds, domain=drawn)
+        shape = (config.steps, config.num_worlds, *env.action_low.shape)
+
+        @jax.jit
+        def program(carry: Any) -> Any:
+            state, key = carry
+            key, action_key = jax.random.split(key)
+            low, high = env.action_low, env.action_high
+            actions = jax.random.uniform(action_key, shape, minval=low, maxval=high)
+            state, step = jax.lax.scan(worlds.step, state, actions)
+            return (state, key), (step.reward, step.terminated, step.truncated)
+
+        start = worlds.reset(jax.random.key(0)), jax.random.key(1)
+        for _ in range(4):
+            start, _ = jax.block_until_ready(program(start))
+
+        def rate() -> float:
+            began = time.perf_counter()
+            jax.block_until_ready(program(start))
+            return config.steps * config.num_worlds / (time.perf_counter() - began)
+
+        return rate
+
+    return {"steps without": contender(None), "steps with": contender(domain())}
+
+
+def training(config: VariationBench, task: str) -> dict[str, Callable[[], float]]:
+    """A whole update of PPO, acting and learning, with the task's settings: updates a second."""
+    import jax
+
+    import worldline
+    from worldline.learn.ppo import PPOConfig, ppo
+
+    def contender(drawn: Any) -> Callable[[], float]:
+        env = worldline.make(task)
+        settings = {**env.task.defaults.get("ppo", {}), "num_worlds": config.num_worlds}
+        learner = ppo(worldline.Worlds(env, config.num_worlds, domain=drawn), PPOConfig(**settings))
+        start = learner.init(jax.random.key(0))
+        for _ in range(2):
+            start, _ = jax.block_until_ready(learner.update(start))
+
+        def rate() -> float:
+            began = time.perf_counter()
+            jax.block_until_ready(learner.update(start))
+            return 1 / (time.perf_counter() - began)
+
+        return rate
+
+    return {"PPO update without": contender(None), "PPO update with": contender(domain())}
+
+
+def compare(task: str, rates: dict[str, list[float]], what: str, at_least: float) -> Finding:
+    """With variation over without, pair by pair."""
+    ours, plain = rates[f"{what} with"], rates[f"{what} without"]
+    ratio = Ratio.of(ours, plain)
+    speeds = [statistics.median(rate) for rate in (ours, plain)]
+    return Finding(
+        what=f"{task}: {what}",
+        value=ratio.median,
+        shown=str(ratio),
+        detail="{:,.4g} / {:,.4g} a second".format(*speeds),
+        at_least=at_least,
+    )
+
+
+def memory(config: VariationBench, task: str) -> Finding:
+    """Bytes of a state that variation adds, over the bytes of the fields that vary."""
+    import jax
+
+    import worldline
+
+    def size(tree: Any) -> int:
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+    env, key = worldline.make(task), jax.random.key(0)
+    states = [
+        jax.eval_shape(worldline.Worlds(env, config.memory_worlds, domain=drawn).reset, key)
+        for drawn in (None, domain())
+    ]
+    plain, varied = map(size, states)
+    fields = size(states[1].variation)
+    return Finding(
+        what=f"{task}: memory added over that of the varied fields",
+        value=(varied - plain) / fields,
+        shown=f"{(varied - plain) / fields:.4f}",
+        detail=f"{varied:,} - {plain:,} bytes, {config.memory_worlds} worlds",
+        at_most=1.001,
+    )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(VariationBench, description=VariationBench.__doc__))

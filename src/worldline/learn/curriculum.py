@@ -1,0 +1,110 @@
+"""Curricula of ranges: pure functions `(metrics, ranges) -> ranges`, part of the compiled update.
+
+The numbers that episodes are drawn from are data in the training state (`WorldsState.ranges`), so
+that moving them recompiles nothing, and a run that is resumed goes on where it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+
+from worldline.errors import ConfigError, did_you_mean
+from worldline.types import Array, Metrics, PyTree
+from worldline.variation.domain import Ranges
+
+#: Ranges after an update, from its metrics and the ranges before.
+Curriculum = Callable[[Metrics, Ranges], Ranges]
+
+
+def schedule(start: Ranges, end: Ranges, updates: int) -> Curriculum:
+    """Moves ranges from one place to another at a fixed pace, whatever the policy does.
+
+    Args:
+        start: the ranges after the first update, by name; those not named stay as they are.
+        end: the same ranges after `updates` updates and from then on.
+        updates: how many updates it takes.
+
+    Raises:
+        ConfigError: `updates` is not positive, or the two have different names or shapes.
+    """
+    if updates < 1:
+        raise ConfigError(f"updates is {updates}; give 1 or more")
+    _check_alike(start, end)
+
+    def curriculum(metrics: Metrics, ranges: Ranges) -> Ranges:
+        share = jnp.clip(metrics["train/updates"].astype(jnp.float32) / updates, 0.0, 1.0)
+        return {**_known(ranges, start), **_between(start, end, share)}
+
+    return curriculum
+
+
+def automatic(
+    start: Ranges,
+    limits: Ranges,
+    *,
+    widen_at: float,
+    narrow_at: float,
+    updates: int = 50,
+) -> Curriculum:
+    """Widens ranges while the policy copes, and narrows them again where it does not.
+
+    After automatic domain randomization: Akkaya et al. (2019), "Solving Rubik's Cube with a robot
+    hand", section 5, with one measure of performance for all ranges, the mean return of the
+    episodes that ended in the update, and not one for each end of each range.
+
+    Args:
+        start: the narrowest ranges, by name; those that training begins with.
+        limits: the widest ranges, by the same names.
+        widen_at: mean return from which the ranges widen by a step.
+        narrow_at: mean return below which they narrow by a step.
+        updates: steps from the narrowest to the widest.
+
+    Raises:
+        ConfigError: `updates` is not positive, `narrow_at` is above `widen_at`, or `start` and
+            `limits` have different names or shapes.
+    """
+    if updates < 1:
+        raise ConfigError(f"updates is {updates}; give 1 or more")
+    if narrow_at > widen_at:
+        raise ConfigError(
+            f"narrow_at is {narrow_at:g}, above widen_at, {widen_at:g}; give it below"
+        )
+    _check_alike(start, limits)
+
+    def curriculum(metrics: Metrics, ranges: Ranges) -> Ranges:
+        level = metrics["train/return"]
+        step = jnp.where(level >= widen_at, 1.0, jnp.where(level < narrow_at, -1.0, 0.0)) / updates
+        step = jnp.where(metrics["train/episodes"] > 0, step, 0.0)
+
+        def moved(now: Array, narrow: Array, wide: Array) -> Array:
+            ends = jnp.minimum(narrow, wide), jnp.maximum(narrow, wide)
+            return jnp.clip(now + step * (wide - narrow), *ends)
+
+        now = {name: _known(ranges, start)[name] for name in start}
+        return {**ranges, **jax.tree.map(moved, now, dict(start), dict(limits))}
+
+    return curriculum
+
+
+def _between(start: Ranges, end: Ranges, share: Array) -> dict[str, PyTree]:
+    return jax.tree.map(lambda a, b: a + share * (b - a), dict(start), dict(end))
+
+
+def _known(ranges: Ranges, named: Mapping[str, PyTree]) -> Ranges:
+    """The ranges, if they hold all names."""
+    for name in named:
+        if name not in ranges:
+            raise ConfigError(f"the worlds draw from no range {name!r}{did_you_mean(name, ranges)}")
+    return ranges
+
+
+def _check_alike(start: Ranges, end: Ranges) -> None:
+    structures = [jax.tree.map(jnp.shape, dict(ranges)) for ranges in (start, end)]
+    if structures[0] != structures[1]:
+        raise ConfigError(
+            f"the curriculum goes from {structures[0]} to {structures[1]}; give the same names and "
+            "distributions"
+        )

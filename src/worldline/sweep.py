@@ -1,0 +1,100 @@
+"""A policy over a grid of contexts: how far from what it was trained on does it hold?"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.env.env import Env
+from worldline.errors import ConfigError
+from worldline.learn.policy import Policy
+from worldline.learn.rollout import evaluator
+from worldline.types import Key
+from worldline.variation.context import Context
+
+NDArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+#: Worlds that one compiled evaluation steps side by side, about.
+_WORLDS = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Returns of a policy at every point of a grid."""
+
+    axes: dict[str, NDArray]
+    """The values of each feature, in the order of the axes of `returns`."""
+    returns: NDArray
+    """`(*axes, episodes)`"""
+
+    def rows(self) -> list[dict[str, float]]:
+        """A row for each point: its features, and mean and standard deviation of the return."""
+        points = itertools.product(*self.axes.values())
+        returns = self.returns.reshape(-1, self.returns.shape[-1])
+        return [
+            {
+                **dict(zip(self.axes, map(float, point), strict=True)),
+                "return": float(episodes.mean()),
+                "return_std": float(episodes.std()),
+            }
+            for point, episodes in zip(points, returns, strict=True)
+        ]
+
+
+def sweep(
+    env: Env,
+    policy: Policy,
+    axes: Mapping[str, NDArray],
+    episodes: int,
+    key: Key,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Sweep:
+    """Evaluates a policy at every point of a grid, with the most likely actions.
+
+    Batches of points begin in the same starts.
+
+    Args:
+        env: the environment the policy was trained in; features that it lacks are added, unseen.
+        policy: the policy.
+        axes: the values of each feature, `(n,)`.
+        episodes: episodes at a point.
+        key: decides the starts.
+        progress: told the share of the work that is done.
+
+    Raises:
+        VariationError: the model offers no such feature, or a value is outside its bounds.
+        ConfigError: there is no axis, or an episode has no time limit.
+    """
+    if not axes:
+        raise ConfigError("there is no context to go through; give one, as gravity=-15:-5:11")
+    env = with_features(env, axes)
+    env.context.complete(env.model, axes)
+    points = np.array(list(itertools.product(*axes.values())), np.float32)
+    at_once = min(len(points), max(1, _WORLDS // episodes))
+    evaluate = evaluator(env, at_once * episodes)
+    returns = []
+    for begin in range(0, len(points), at_once):
+        # The last batch is filled up with points that were there already.
+        chosen = points[np.minimum(np.arange(begin, begin + at_once), len(points) - 1)]
+        worlds = np.repeat(chosen, episodes, axis=0)
+        context = {name: jnp.asarray(worlds[:, i]) for i, name in enumerate(axes)}
+        result = jax.device_get(evaluate(policy, jax.random.clone(key), context))
+        returns.append(result.episode_return.reshape(at_once, episodes))
+        progress(min(1.0, (begin + at_once) / len(points)))
+    shape = (*(len(values) for values in axes.values()), episodes)
+    return Sweep(dict(axes), np.concatenate(returns)[: len(points)].reshape(shape).astype(float))
+
+
+def with_features(env: Env, names: Mapping[str, Any]) -> Env:
+    """An environment that has features beside its own, which the policy does not see."""
+    added = [name for name in names if name not in env.context.names]
+    if not added:
+        return env
+    context = Context((*env.context.given, *added), visible=env.context.visible)
+    return Env(env.task, env.engine, context, env.cameras)

@@ -1,0 +1,386 @@
+"""Contexts: named numbers of a world that mean something to people, and what they drive.
+
+Contextual reinforcement learning after Benjamins et al. (2023), "Contextualize me: the case for
+context in reinforcement learning" (CARL): a policy is trained on some worlds (gravity from -12 to
+-8), sees the context or does not, and is judged on others.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.errors import VariationError, did_you_mean
+from worldline.model import Model
+from worldline.types import Array, ArrayLike, Key, Variation
+from worldline.variation.distributions import Choice, Distribution
+from worldline.variation.domain import Ranges
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
+
+#: A world's context: feature name to its value, `()` each.
+Values: TypeAlias = Mapping[str, Array]
+
+#: Sets what a feature drives: `(model, constants, value) -> constants`, where `constants` gives any
+#: field of this world by name.
+Drive: TypeAlias = Callable[[Model, "Constants", Array], dict[str, Array]]
+
+
+class Constants:
+    """A world's constants while its context is put in place: drawn ones, else the model's."""
+
+    def __init__(self, model: Model, drawn: Variation) -> None:
+        self._model = model
+        self.drawn = dict(drawn)
+
+    def __getitem__(self, field: str) -> Array:
+        if field in self.drawn:
+            return self.drawn[field]
+        return jnp.asarray(self._model.constant(field), jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One named number of a world."""
+
+    name: str
+    default: float
+    """Its value in the model as it is."""
+    low: float
+    """Lowest value that means something."""
+    high: float
+    """Highest value that means something."""
+    unit: str
+    """`"m/s^2"`, `"kg"`; `""` for a pure number."""
+    drive: Drive
+    """What follows from it."""
+
+    def check(self, values: ArrayLike) -> None:
+        """Refuses values outside the bounds.
+
+        Raises:
+            VariationError: with the value and the bounds.
+        """
+        array = np.asarray(values, np.float64)
+        bad = ~((array >= self.low) & (array <= self.high))
+        if bad.any():
+            raise VariationError(
+                f"the context {self.name!r} is {array[bad].flat[0]:g}; give {self.low:g} to "
+                f"{self.high:g} {self.unit}".rstrip()
+            )
+
+
+def features_of(model: Model) -> dict[str, Feature]:
+    """What a model offers to vary, by name.
+
+    `gravity`, `viscosity`, `density`, `friction`, `elasticity`, `joint_damping`,
+    `joint_stiffness`, `actuator_strength`, and `mass_<body>` for every body with a name: where a
+    feature changes something in this model.
+    """
+    mj = model.mj
+    features = [
+        Feature("gravity", float(mj.opt.gravity[2]), -math.inf, math.inf, "m/s^2", _gravity),
+        Feature("viscosity", float(mj.opt.viscosity), 0.0, math.inf, "Pa s", _option("viscosity")),
+        Feature("density", float(mj.opt.density), 0.0, math.inf, "kg/m^3", _option("density")),
+    ]
+    if mj.ngeom:
+        friction = float(mj.geom_friction[:, 0].max())
+        features += [
+            Feature("friction", friction, 0.0, math.inf, "", _friction),
+        ]
+        ratio = mj.geom_solref[:, 1].max()
+        if ratio > 0:  # otherwise stiffness and damping are given directly
+            elasticity = float(np.interp(ratio, _RATIOS, _RESTITUTIONS))
+            low, high = float(_RESTITUTIONS[-1]), float(_RESTITUTIONS[0])
+            features.append(Feature("elasticity", elasticity, low, high, "", _elasticity))
+    factors = {
+        "joint_damping": "dof_damping",
+        "joint_stiffness": "jnt_stiffness",
+        "actuator_strength": "actuator_gear",
+    }
+    for name, field in factors.items():
+        if (model.constant(field) != 0).any():
+            features.append(Feature(name, 1.0, 0.0, math.inf, "", _factor(field)))
+    for index, body in enumerate(model.names("body")):
+        if body and mj.body_mass[index] > 0:
+            mass = float(mj.body_mass[index])
+            features.append(Feature(f"mass_{body}", mass, 1e-12, math.inf, "kg", _mass(index)))
+    return {feature.name: feature for feature in features}
+
+
+def _gravity(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
+    """Along z."""
+    return {"opt.gravity": constants["opt.gravity"].at[2].set(value)}
+
+
+def _option(name: str) -> Drive:
+    return lambda _, __, value: {f"opt.{name}": value}
+
+
+def _friction(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
+    """Sliding friction of every geom: of each contact, since MuJoCo takes the larger of two."""
+    return {"geom_friction": constants["geom_friction"].at[:, 0].set(value)}
+
+
+def _restitution(ratio: float) -> float:
+    """The coefficient of restitution of a contact with a damping ratio.
+
+    The contact is a spring and a damper that push but never pull, so that it ends where the force
+    is zero: Schwager and Poeschel (2007), "Coefficient of restitution and linear-dashpot model
+    revisited", section 3.
+    """
+    if ratio < 1:
+        s = math.sqrt(1 - ratio**2)
+        phase = math.atan2(2 * ratio * s, 2 * ratio**2 - 1)
+        speed = math.cos(phase) - ratio / s * math.sin(phase)
+    else:
+        s = math.sqrt(ratio**2 - 1)
+        phase = math.atanh(2 * ratio * s / (ratio**2 + s**2))
+        speed = math.cosh(phase) - ratio / s * math.sinh(phase)
+    return abs(speed) * math.exp(-ratio / s * phase)
+
+
+#: Damping ratios, and the coefficients of restitution that they lead to: from 1 down.
+_RATIOS = np.linspace(1e-3, 5.0, 800)
+_RESTITUTIONS = np.array([_restitution(ratio) for ratio in _RATIOS])
+
+
+def _elasticity(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
+    """The coefficient of restitution of contacts, by the damping ratio of every geom."""
+    grid = (jnp.asarray(x[::-1], jnp.float32) for x in (_RESTITUTIONS, _RATIOS))
+    return {"geom_solref": constants["geom_solref"].at[:, 1].set(jnp.interp(value, *grid))}
+
+
+def _factor(field: str) -> Drive:
+    return lambda _, constants, value: {field: constants[field] * value}
+
+
+def _mass(index: int) -> Drive:
+    """A body's mass, and its inertia in proportion: a denser body of the same shape."""
+
+    def drive(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
+        mass, inertia = constants["body_mass"], constants["body_inertia"]
+        return {
+            "body_mass": mass.at[index].set(value),
+            "body_inertia": inertia.at[index].multiply(value / mass[index]),
+        }
+
+    return drive
+
+
+class Context:
+    """The features in use of an environment, and which of them the policy sees.
+
+    Args:
+        features: their names (of `features_of(model)`), or `Feature`s of one's own.
+        visible: the names of those that are appended to the observation, under `context`, in the
+            order of `features`; None: all.
+
+    Raises:
+        VariationError: a name that is none of the features.
+    """
+
+    def __init__(
+        self, features: Iterable[str | Feature], visible: Iterable[str] | None = None
+    ) -> None:
+        #: The features as they were given.
+        self.given = tuple(features)
+        self.names = tuple(f if isinstance(f, str) else f.name for f in self.given)
+        self.visible = self.names if visible is None else tuple(visible)
+        for name in self.visible:
+            if name not in self.names:
+                hint = did_you_mean(name, self.names)
+                raise VariationError(f"the context has no visible feature {name!r}{hint}")
+
+    def features(self, model: Model) -> dict[str, Feature]:
+        """The features in use, by name.
+
+        Raises:
+            VariationError: the model offers no feature of a name.
+        """
+        offered = features_of(model)
+        found = {}
+        for given in self.given:
+            if isinstance(given, Feature):
+                found[given.name] = given
+            elif given in offered:
+                found[given] = offered[given]
+            else:
+                hint = did_you_mean(given, offered)
+                raise VariationError(f"the model offers no context feature {given!r}{hint}")
+        return found
+
+    def complete(self, model: Model, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        """The value of every feature, float32: those given, the defaults of the others.
+
+        Raises:
+            VariationError: a value of no feature; or one outside its bounds, where that can be seen
+                (outside `jit`).
+        """
+        features = self.features(model)
+        for name, value in values.items():
+            if name not in features:
+                hint = did_you_mean(name, features)
+                raise VariationError(f"the environment has no context feature {name!r}{hint}")
+            if not isinstance(value, jax.core.Tracer):
+                features[name].check(value)
+        return {
+            name: jnp.asarray(values.get(name, feature.default), jnp.float32)
+            for name, feature in features.items()
+        }
+
+    def variation(self, model: Model, values: Values, drawn: Variation) -> dict[str, Array]:
+        """A world's constants: those drawn, with all that the context drives put in place."""
+        constants = Constants(model, drawn)
+        for name, feature in self.features(model).items():
+            constants.drawn |= feature.drive(model, constants, values[name])
+        return constants.drawn
+
+    def seen(self, values: Values) -> Array:
+        """What the policy sees of the context, `(nvisible,)`, in each feature's unit."""
+        return jnp.stack([values[name] for name in self.visible])
+
+    def space(self, model: Model) -> spaces.Dict:
+        """The values that features may have, a `gymnasium.spaces.Dict` of float32."""
+        from gymnasium import spaces
+
+        return spaces.Dict(
+            {
+                name: spaces.Box(np.float32(feature.low), np.float32(feature.high), (), np.float32)
+                for name, feature in self.features(model).items()
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"Context({', '.join(self.names)})"
+
+
+class Selector(abc.ABC):
+    """Chooses each episode's context: a pure function of a key, the world's turn and the ranges."""
+
+    #: The numbers that it chooses among, by feature: a pytree of arrays.
+    ranges: Ranges
+
+    @abc.abstractmethod
+    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
+        """The features' values for an episode, `()` each; a feature left out has its default.
+
+        Args:
+            key: a key of this episode's own.
+            turn: the number of the episode, were the episodes of all worlds dealt in order: world
+                i's n-th episode has i + n * B. `()` int32.
+            ranges: the numbers of the training state.
+        """
+
+    def support(self) -> Mapping[str, Any]:
+        """Values to check against the features' bounds: the extremes of each feature."""
+        return {}
+
+
+class Draw(Selector):
+    """A fresh draw of each feature for each episode: `Draw({"gravity": Uniform(-12, -8)})`.
+
+    Args:
+        distributions: by feature; a plain number is that number every time.
+    """
+
+    def __init__(self, distributions: Mapping[str, Distribution | float]) -> None:
+        self.ranges = {
+            name: given if isinstance(given, Distribution) else Choice([given])
+            for name, given in distributions.items()
+        }
+        for name, distribution in self.ranges.items():
+            if distribution.shape != ():
+                raise VariationError(
+                    f"the context {name!r} is drawn with shape {distribution.shape}; a feature is "
+                    "one number"
+                )
+
+    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
+        """The features' values for an episode."""
+        del turn
+        keys = jax.random.split(key, len(self.ranges))
+        return {name: ranges[name].sample(k) for name, k in zip(self.ranges, keys, strict=True)}
+
+    def support(self) -> Mapping[str, Any]:
+        """The extremes of each feature."""
+        return {name: np.stack(d.support()) for name, d in self.ranges.items()}
+
+
+class _Listed(Selector):
+    """A list of contexts.
+
+    Args:
+        contexts: `{"gravity": [-9.8, -5.0], "friction": [1.0, 0.5]}`: as many values a feature.
+
+    Raises:
+        VariationError: the features have different numbers of values, or there are none.
+    """
+
+    def __init__(self, contexts: Mapping[str, Sequence[float]]) -> None:
+        self.ranges = {name: jnp.asarray(v, jnp.float32) for name, v in contexts.items()}
+        shapes = {values.shape for values in self.ranges.values()}
+        if len(shapes) != 1 or len(shape := shapes.pop()) != 1 or shape[0] == 0:
+            given = {name: values.shape for name, values in self.ranges.items()}
+            raise VariationError(f"contexts of shapes {given}; give as many values a feature")
+        self._count = shape[0]
+
+    def support(self) -> Mapping[str, Any]:
+        """The values of each feature."""
+        return self.ranges
+
+
+class RoundRobin(_Listed):
+    """Contexts of a list, one after the other."""
+
+    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
+        """The features' values for an episode."""
+        del key
+        return {name: ranges[name][turn % self._count] for name in self.ranges}
+
+
+class Random(_Listed):
+    """A context of a list, each as likely."""
+
+    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
+        """The features' values for an episode."""
+        del turn
+        index = jax.random.randint(key, (), 0, self._count)
+        return {name: ranges[name][index] for name in self.ranges}
+
+
+class Custom(Selector):
+    """A selector from a function of one's own.
+
+    Args:
+        function: `(key, turn, ranges) -> values`, pure.
+        ranges: numbers that it reads.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Key, Array, Any], dict[str, Array]],
+        ranges: Ranges | None = None,
+    ) -> None:
+        self._function = function
+        self.ranges = dict(ranges or {})
+
+    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
+        """The features' values for an episode."""
+        return self._function(key, turn, ranges)
+
+
+def as_selector(context: Selector | Mapping[str, Distribution | float]) -> Selector:
+    """A selector from one, or from distributions by feature.
+
+    A plain number is fixed; so `{"gravity": -3.7}` is one context for all.
+    """
+    return context if isinstance(context, Selector) else Draw(context)

@@ -1,0 +1,230 @@
+"""Distributions of constants: their parameters are arrays, which a curriculum may change."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.errors import VariationError
+from worldline.types import Array, ArrayLike, Key
+
+NDArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+#: A parameter: a number, or numbers.
+Number: TypeAlias = ArrayLike | Sequence[float] | Sequence[Sequence[float]]
+
+
+def _number(value: Number) -> Array:
+    return jnp.asarray(value, jnp.float32)
+
+
+class Distribution(eqx.Module):
+    """A distribution of a number, or of a vector of independent ones: a pytree of its parameters.
+
+    Its `shape` is that of one draw: `()` where the parameters are numbers.
+    """
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one draw."""
+
+    @abc.abstractmethod
+    def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
+        """Independent draws, `(*lead, *shape)`."""
+
+    @abc.abstractmethod
+    def support(self) -> tuple[NDArray, NDArray]:
+        """The lowest and the highest value of concrete parameters, `shape` each."""
+
+    def corners(self) -> Iterator[NDArray]:
+        """Draws among which are the extremes of any function that is affine in each element."""
+        low, high = (np.broadcast_to(end, self.shape) for end in self.support())
+        for pick in itertools.product((False, True), repeat=low.size):
+            yield np.where(np.reshape(pick, low.shape), high, low)
+
+
+def _check_order(low: Array, high: Array, what: str) -> None:
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+        raise VariationError(f"{what} from {text(low)} to {text(high)}; give finite low <= high")
+
+
+def text(value: ArrayLike) -> str:
+    """A number or numbers for an error."""
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return f"{float(array):g}"
+    return f"[{', '.join(map(text, array))}]"
+
+
+class Uniform(Distribution):
+    """Every value from `low` to `high` alike.
+
+    Args:
+        low: a number, or a vector for a vector of independent numbers.
+        high: alike.
+
+    Raises:
+        VariationError: `low` is above `high`, or one is not finite.
+    """
+
+    low: Array
+    high: Array
+
+    def __init__(self, low: Number, high: Number) -> None:
+        self.low, self.high = _number(low), _number(high)
+
+    def __check_init__(self) -> None:
+        _check_order(self.low, self.high, "Uniform")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one draw."""
+        return np.broadcast_shapes(self.low.shape, self.high.shape)
+
+    def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
+        """Independent draws, `(*lead, *shape)`."""
+        return jax.random.uniform(key, (*lead, *self.shape), minval=self.low, maxval=self.high)
+
+    def support(self) -> tuple[NDArray, NDArray]:
+        """The lowest and the highest value."""
+        return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
+
+
+class LogUniform(Distribution):
+    """Uniform in the logarithm: half of the draws lie below `sqrt(low * high)`.
+
+    Args:
+        low: above 0; a number, or a vector for a vector of independent numbers.
+        high: alike.
+
+    Raises:
+        VariationError: `low` is above `high` or not positive, or one is not finite.
+    """
+
+    low: Array
+    high: Array
+
+    def __init__(self, low: Number, high: Number) -> None:
+        self.low, self.high = _number(low), _number(high)
+
+    def __check_init__(self) -> None:
+        _check_order(self.low, self.high, "LogUniform")
+        if (self.low <= 0).any():
+            raise VariationError(f"LogUniform from {text(self.low)}; give low above 0")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one draw."""
+        return np.broadcast_shapes(self.low.shape, self.high.shape)
+
+    def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
+        """Independent draws, `(*lead, *shape)`."""
+        low, high = jnp.log(self.low), jnp.log(self.high)
+        drawn = jax.random.uniform(key, (*lead, *self.shape), minval=low, maxval=high)
+        return jnp.clip(jnp.exp(drawn), self.low, self.high)
+
+    def support(self) -> tuple[NDArray, NDArray]:
+        """The lowest and the highest value."""
+        return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
+
+
+class TruncatedNormal(Distribution):
+    """A normal distribution, cut off below `low` and above `high`.
+
+    Args:
+        mean: of the normal distribution before it is cut; a number, or a vector for a vector of
+            independent numbers.
+        std: its standard deviation, above 0.
+        low: lowest value.
+        high: highest value.
+
+    Raises:
+        VariationError: `low` is above `high`, `std` is not positive, or one is not finite.
+    """
+
+    mean: Array
+    std: Array
+    low: Array
+    high: Array
+
+    def __init__(self, mean: Number, std: Number, low: Number, high: Number) -> None:
+        self.mean, self.std, self.low, self.high = map(_number, (mean, std, low, high))
+
+    def __check_init__(self) -> None:
+        _check_order(self.low, self.high, "TruncatedNormal")
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all()):
+            raise VariationError(f"TruncatedNormal of {text(self.mean)}, {text(self.std)}")
+        if (self.std <= 0).any():
+            raise VariationError(f"TruncatedNormal with std {text(self.std)}; give more than 0")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one draw."""
+        parameters = (self.mean, self.std, self.low, self.high)
+        return np.broadcast_shapes(*(x.shape for x in parameters))
+
+    def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
+        """Independent draws, `(*lead, *shape)`."""
+        low, high = ((end - self.mean) / self.std for end in (self.low, self.high))
+        drawn = jax.random.truncated_normal(key, low, high, (*lead, *self.shape))
+        return jnp.clip(self.mean + self.std * drawn, self.low, self.high)
+
+    def support(self) -> tuple[NDArray, NDArray]:
+        """The lowest and the highest value."""
+        return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
+
+
+class Choice(Distribution):
+    """One of several values.
+
+    Args:
+        values: `(n,)` numbers, or `(n, m)` for a choice among n vectors.
+        weights: `(n,)` how often each is chosen, in proportion; None: all alike.
+
+    Raises:
+        VariationError: there is no value, one is not finite, or a weight is negative.
+    """
+
+    values: Array
+    weights: Array
+
+    def __init__(self, values: Number, weights: Number | None = None) -> None:
+        self.values = _number(values)
+        if self.values.ndim == 0 or len(self.values) == 0:
+            raise VariationError(f"Choice among {text(self.values)}; give a list of values")
+        count = len(self.values)
+        self.weights = jnp.ones(count) if weights is None else _number(weights)
+        if not np.isfinite(self.values).all():
+            raise VariationError(f"Choice among {text(self.values)}; give finite values")
+        if self.weights.shape != (count,) or (self.weights < 0).any() or self.weights.sum() <= 0:
+            raise VariationError(
+                f"Choice with weights {text(self.weights)} for {count} values; give as many, none "
+                "negative, not all 0"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one draw."""
+        return self.values.shape[1:]
+
+    def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
+        """Independent draws, `(*lead, *shape)`."""
+        share = self.weights / self.weights.sum()
+        return self.values[jax.random.choice(key, len(self.values), lead, p=share)]
+
+    def support(self) -> tuple[NDArray, NDArray]:
+        """The lowest and the highest value."""
+        values = np.asarray(self.values, np.float64)[np.asarray(self.weights) > 0]
+        return values.min(axis=0), values.max(axis=0)
+
+    def corners(self) -> Iterator[NDArray]:
+        """The values themselves."""
+        yield from np.asarray(self.values, np.float64)[np.asarray(self.weights) > 0]

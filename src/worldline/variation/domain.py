@@ -1,0 +1,301 @@
+"""Domain: how a world's constants are drawn at the start of an episode.
+
+Domain randomisation after Tobin et al. (2017), "Domain randomization for transferring deep neural
+networks from simulation to the real world", with the numbers of the ranges as data: they are
+arrays in the training state, where a curriculum may move them and nothing recompiles.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.errors import VariationError
+from worldline.model import Model
+from worldline.types import Array, Key, PyTree, Variation
+from worldline.variation.consistency import has_rules, inconsistency
+from worldline.variation.distributions import Distribution, text
+from worldline.variation.targets import Target, TargetLike, as_target
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+Operation: TypeAlias = Literal["scale", "add", "set"]
+
+#: Whether each object gets a draw of its own, or all of them share one.
+Per: TypeAlias = Literal["object", "world"]
+
+#: The numbers of a domain by the names of its terms: a pytree of arrays.
+Ranges: TypeAlias = Mapping[str, PyTree]
+
+
+class AbstractDomain(abc.ABC):
+    """Draws the constants of a world: a pure function of a key, the model and the ranges."""
+
+    #: The ranges that training begins with.
+    ranges: Ranges
+
+    @abc.abstractmethod
+    def __call__(self, key: Key, model: Model, ranges: Ranges) -> Variation:
+        """The constants of one world, always from the model's own, never from an earlier draw."""
+
+    @abc.abstractmethod
+    def check(self, model: Model, ranges: Ranges | None = None) -> None:
+        """Refuses ranges (None: the first ones) that allow what no model can be.
+
+        Raises:
+            VariationError: an unknown field or object, a wrong shape, or an impossible value (a
+                negative mass, an inertia without the triangle inequality, crossed limits); the
+                error holds the field and the bound.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """One change to one or several fields; made by `scale`, `add` or `set_`."""
+
+    operation: Operation
+    targets: tuple[Target, ...]
+    distribution: Distribution
+    per: Per
+    name: str
+
+    def draw(self, key: Key, model: Model, distribution: Distribution) -> Array:
+        """The numbers for one world: `(n, *shape)` per object, or `shape`."""
+        if self.per == "world":
+            return distribution.sample(key)
+        return distribution.sample(key, (len(self.targets[0].rows(model)),))
+
+    def apply(self, target: Target, model: Model, value: Any, drawn: Any) -> Any:
+        """A whole field with the term's change of one target, NumPy for NumPy, JAX for JAX."""
+        rows = target.rows(model)
+        table = value[None] if target.is_option else value
+        old = table[rows]
+        drawn = drawn[None] if self.per == "world" else drawn
+        drawn = drawn.reshape(drawn.shape + (1,) * (old.ndim - drawn.ndim))
+        match self.operation:
+            case "scale":
+                new = old * drawn
+            case "add":
+                new = old + drawn
+            case "set":
+                new = 0 * old + drawn
+        table = _with_rows(table, rows, new)
+        return table[0] if target.is_option else table
+
+    def check(self, model: Model) -> None:
+        """Refuses what cannot be applied to a model."""
+        for target in self.targets:
+            shape = model.constant(target.field).shape
+            element = shape if target.is_option else shape[1:]
+            if self.distribution.shape not in ((), element):
+                raise VariationError(
+                    f"the term {self.name!r} draws numbers of shape {self.distribution.shape}; "
+                    f"{target} takes one number or {element}"
+                )
+        counts = {str(target): len(target.rows(model)) for target in self.targets}
+        if self.per == "object" and len(set(counts.values())) > 1:
+            raise VariationError(
+                f"the term {self.name!r} draws one number per object, but its targets have "
+                f"{counts} objects; give targets of as many, or per='world'"
+            )
+
+
+def scale(
+    target: TargetLike | Sequence[TargetLike],
+    distribution: Distribution,
+    *,
+    per: Per = "object",
+    name: str | None = None,
+) -> Term:
+    """Multiplies fields by a draw.
+
+    Args:
+        target: an MjModel field (`"body_mass"`, every body), an object's (`body("torso").mass`), or
+            several of them, which share their draws: `("body_mass", "body_inertia")` keeps a body's
+            mass and inertia together.
+        distribution: of the factor. With parameters of the field's own row shape (3 for a friction)
+            each element gets a draw of its own, otherwise a row shares one.
+        per: `"object"`: one draw for each row; `"world"`: one for all rows.
+        name: of the range in `Domain.ranges`; by default made from the targets.
+    """
+    return _term("scale", target, distribution, per, name)
+
+
+def add(
+    target: TargetLike | Sequence[TargetLike],
+    distribution: Distribution,
+    *,
+    per: Per = "object",
+    name: str | None = None,
+) -> Term:
+    """Adds a draw to fields, in their own unit; see `scale`."""
+    return _term("add", target, distribution, per, name)
+
+
+def set_(
+    target: TargetLike | Sequence[TargetLike],
+    distribution: Distribution,
+    *,
+    per: Per = "object",
+    name: str | None = None,
+) -> Term:
+    """Puts a draw in place of fields, in their own unit; see `scale`."""
+    return _term("set", target, distribution, per, name)
+
+
+def _term(
+    operation: Operation,
+    target: TargetLike | Sequence[TargetLike],
+    distribution: Distribution,
+    per: Per,
+    name: str | None,
+) -> Term:
+    several = isinstance(target, Sequence) and not isinstance(target, str)
+    targets = tuple(as_target(t) for t in (target if several else (target,)))  # type: ignore[arg-type, union-attr]
+    if not targets:
+        raise VariationError(f"{operation} has no target; give a field's name")
+    if not isinstance(distribution, Distribution):
+        raise VariationError(
+            f"{operation} of {targets[0]} has {distribution!r} in place of a distribution; "
+            "give Uniform(low, high) or another"
+        )
+    if per not in ("object", "world"):
+        raise VariationError(f"per is {per!r}; there are 'object' and 'world'")
+    label = name or "+".join("/".join((t.field, *t.patterns)) for t in targets)
+    return Term(operation, targets, distribution, per, label)
+
+
+class Domain(AbstractDomain):
+    """Terms one after the other: `Domain(scale("body_mass", Uniform(0.8, 1.2)), ...)`.
+
+    Args:
+        parts: terms, or domains whose terms are taken. A later term works on what an earlier one
+            left.
+
+    Raises:
+        VariationError: two terms have one name.
+    """
+
+    def __init__(self, *parts: Term | Domain) -> None:
+        terms: list[Term] = []
+        for part in parts:
+            terms += part.terms if isinstance(part, Domain) else [part]
+        self.terms: tuple[Term, ...] = tuple(terms)
+        names = [term.name for term in terms]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise VariationError(f"two terms are called {twice[0]!r}; give one of them a name=")
+        self.ranges: dict[str, PyTree] = {term.name: term.distribution for term in terms}
+
+    def __call__(self, key: Key, model: Model, ranges: Ranges) -> Variation:
+        """The constants of one world."""
+        variation: dict[str, Array] = {}
+        for term, term_key in zip(self.terms, jax.random.split(key, len(self.terms)), strict=True):
+            drawn = term.draw(term_key, model, ranges[term.name])
+            for target in term.targets:
+                value = variation.get(target.field)
+                if value is None:
+                    value = jnp.asarray(model.constant(target.field), jnp.float32)
+                variation[target.field] = term.apply(target, model, value, drawn)
+        return variation
+
+    def check(self, model: Model, ranges: Ranges | None = None) -> None:
+        """Refuses ranges that allow what no model can be; see `AbstractDomain.check`."""
+        ranges = self.ranges if ranges is None else ranges
+        for term in self.terms:
+            dataclasses.replace(term, distribution=ranges[term.name]).check(model)
+        for field in sorted({target.field for term in self.terms for target in term.targets}):
+            if not has_rules(field):
+                continue
+            for value in self._extremes(field, model, ranges):
+                problem = inconsistency(model, {field: value})
+                if problem is not None:
+                    names = [t.name for t in self.terms if any(u.field == field for u in t.targets)]
+                    spans = ", ".join(f"{name!r} {_span(ranges[name])}" for name in names)
+                    raise VariationError(
+                        f"the domain can draw a {field} that {problem[1]}; narrow {spans}"
+                    )
+
+    def _extremes(self, field: str, model: Model, ranges: Ranges) -> Iterator[NDArray]:
+        """Values of a field among which are the extremes of its every row.
+
+        All operations are affine in each draw, and all rules are about one row: so they hold
+        everywhere if they hold where each draw is at one of its ends.
+        """
+        uses = [(term, t) for term in self.terms for t in term.targets if t.field == field]
+        ends = [list(ranges[term.name].corners()) for term, _ in uses]
+        for corner in itertools.product(*ends):
+            value = np.array(model.constant(field), np.float64)
+            for (term, target), drawn in zip(uses, corner, strict=True):
+                if term.per == "object":
+                    drawn = np.broadcast_to(drawn, (len(target.rows(model)), *drawn.shape))
+                value = term.apply(target, model, value, drawn)
+            yield value
+
+    def __repr__(self) -> str:
+        return f"Domain({', '.join(self.ranges)})"
+
+
+class CustomDomain(AbstractDomain):
+    """A domain from a function of one's own.
+
+    Args:
+        function: `(key, model, ranges) -> variation`, pure; fields of the whole field's shape.
+        ranges: numbers that it reads, a dict of arrays or distributions.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Key, Model, Any], Variation],
+        ranges: Ranges | None = None,
+    ) -> None:
+        self._function = function
+        self.ranges = dict(ranges or {})
+
+    def __call__(self, key: Key, model: Model, ranges: Ranges) -> Variation:
+        """The constants of one world."""
+        return self._function(key, model, ranges)
+
+    def check(self, model: Model, ranges: Ranges | None = None) -> None:
+        """Tries a hundred draws, since what a function can give is not known before."""
+        ranges = self.ranges if ranges is None else ranges
+        keys = jax.random.split(jax.random.key(0), 100)
+        drawn: Variation = jax.device_get(jax.vmap(lambda key: self(key, model, ranges))(keys))
+        for field, values in drawn.items():
+            shape = model.constant(field).shape
+            if values.shape[1:] != shape:
+                raise VariationError(
+                    f"the domain draws a {field} of shape {values.shape[1:]}; the model's is "
+                    f"{shape}: give the whole field"
+                )
+            for value in values:
+                problem = inconsistency(model, {field: value})
+                if problem is not None:
+                    raise VariationError(f"the domain draws a {field} that {problem[1]}")
+
+
+def as_domain(domain: AbstractDomain | Callable[[Key, Model, Any], Variation]) -> AbstractDomain:
+    """A domain from one, or from a function `(key, model, ranges) -> variation`."""
+    return domain if isinstance(domain, AbstractDomain) else CustomDomain(domain)
+
+
+def _with_rows(table: Any, rows: NDArray, new: Any) -> Any:
+    """A table with new rows."""
+    if len(rows) == len(table):
+        return new
+    if isinstance(table, np.ndarray):
+        table = table.copy()
+        table[rows] = new
+        return table
+    return table.at[rows].set(new)
+
+
+def _span(distribution: PyTree) -> str:
+    low, high = distribution.support()
+    return f"(now {text(low)} to {text(high)})"

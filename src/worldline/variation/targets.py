@@ -1,0 +1,189 @@
+"""Targets: which rows of which model field vary, by field name or by object.
+
+`"body_mass"` is the field of every body; `body("torso").mass` that of one, `geom("foot*").friction`
+that of all whose names fit, `joint("hip").damping` that of the joint's degrees of freedom, and
+`opt.gravity` an option of the whole model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from typing import Any, TypeAlias
+
+import mujoco
+import numpy as np
+
+from worldline.errors import VariationError, did_you_mean
+from worldline.model import Model
+
+#: A target as users may write it.
+TargetLike: TypeAlias = "str | Target"
+
+#: Kind of object to the prefixes of its fields, in the order in which they are tried.
+_PREFIXES = {
+    "body": ("body_",),
+    "joint": ("jnt_", "dof_"),
+    "geom": ("geom_",),
+    "site": ("site_",),
+    "tendon": ("tendon_",),
+    "actuator": ("actuator_",),
+    "camera": ("cam_",),
+    "light": ("light_",),
+}
+
+#: Degrees of freedom of a joint of each type.
+_DOFS = {
+    int(mujoco.mjtJoint.mjJNT_FREE): 6,
+    int(mujoco.mjtJoint.mjJNT_BALL): 3,
+    int(mujoco.mjtJoint.mjJNT_SLIDE): 1,
+    int(mujoco.mjtJoint.mjJNT_HINGE): 1,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Rows of a model field."""
+
+    field: str
+    """MjModel field, or `opt.<name>`."""
+    kind: str = ""
+    """The kind of the objects named; empty for every row."""
+    patterns: tuple[str, ...] = ()
+    """Names of objects, or patterns with `*` and `?`."""
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it is one value for the whole model, rather than one for each object."""
+        return self.field.startswith("opt.")
+
+    def rows(self, model: Model) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """The rows of the field along its first axis, `(n,)`; the world body is never one of all.
+
+        Raises:
+            VariationError: the model has no such field or object.
+        """
+        field = model.constant(self.field)
+        if self.is_option:
+            return np.arange(1)
+        if not self.kind:
+            first = 1 if self.field.startswith("body_") else 0
+            return np.arange(first, len(field))
+        return np.unique(np.concatenate([self._named(model, name) for name in self.patterns]))
+
+    def _named(self, model: Model, pattern: str) -> np.ndarray[Any, np.dtype[np.intp]]:
+        names = model.names(self.kind)
+        ids = [i for i, name in enumerate(names) if name and fnmatch.fnmatchcase(name, pattern)]
+        if not ids:
+            known = [name for name in names if name]
+            raise VariationError(
+                f"the model has no {self.kind} {pattern!r}{did_you_mean(pattern, known)}"
+            )
+        if not self.field.startswith("dof_"):
+            return np.array(ids)
+        mj = model.mj
+        dofs = [int(mj.jnt_dofadr[i]) + np.arange(_DOFS[int(mj.jnt_type[i])]) for i in ids]
+        return np.concatenate(dofs)
+
+    def __str__(self) -> str:
+        names = ", ".join(map(repr, self.patterns))
+        return f"{self.field} of {self.kind} {names}" if self.kind else self.field
+
+
+@dataclasses.dataclass(frozen=True)
+class Objects:
+    """Objects of one kind by name; an attribute is a model field of theirs, as a `Target`."""
+
+    kind: str
+    patterns: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> Target:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from mujoco.batch import MODEL_FIELDS
+
+        prefixes = _PREFIXES[self.kind]
+        for prefix in prefixes:
+            if prefix + name in MODEL_FIELDS:
+                return Target(prefix + name, self.kind, self.patterns)
+        known = [f.removeprefix(p) for p in prefixes for f in MODEL_FIELDS if f.startswith(p)]
+        raise VariationError(
+            f"a {self.kind} has no {name!r} that can vary{did_you_mean(name, known)}"
+        )
+
+
+class _Options:
+    """Options of the model: `opt.gravity` is a `Target`."""
+
+    def __getattr__(self, name: str) -> Target:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from mujoco.batch import MODEL_FIELDS
+
+        if f"opt.{name}" not in MODEL_FIELDS:
+            known = [f.removeprefix("opt.") for f in MODEL_FIELDS if f.startswith("opt.")]
+            raise VariationError(f"there is no option {name!r}{did_you_mean(name, known)}")
+        return Target(f"opt.{name}")
+
+
+#: Options of the model, such as `opt.gravity`.
+opt = _Options()
+
+
+def _objects(kind: str, patterns: tuple[str, ...]) -> Objects:
+    if not patterns:
+        raise VariationError(f"{kind}() names no {kind}; give names, or patterns such as '*'")
+    return Objects(kind, patterns)
+
+
+def body(*names: str) -> Objects:
+    """Bodies by name: `body("torso").mass`, `body("*_foot").inertia`."""
+    return _objects("body", names)
+
+
+def joint(*names: str) -> Objects:
+    """Joints by name, and their degrees of freedom: `joint("hip").damping`, `.range`."""
+    return _objects("joint", names)
+
+
+def geom(*names: str) -> Objects:
+    """Geoms by name: `geom("floor").friction`."""
+    return _objects("geom", names)
+
+
+def site(*names: str) -> Objects:
+    """Sites by name: `site("grip").pos`."""
+    return _objects("site", names)
+
+
+def tendon(*names: str) -> Objects:
+    """Tendons by name: `tendon("left").stiffness`."""
+    return _objects("tendon", names)
+
+
+def actuator(*names: str) -> Objects:
+    """Actuators by name: `actuator("hip").gear`."""
+    return _objects("actuator", names)
+
+
+def camera(*names: str) -> Objects:
+    """Cameras by name: `camera("front").pos`."""
+    return _objects("camera", names)
+
+
+def light(*names: str) -> Objects:
+    """Lights by name: `light("sun").dir`."""
+    return _objects("light", names)
+
+
+def as_target(target: TargetLike) -> Target:
+    """A target from a field's name, or itself.
+
+    Raises:
+        VariationError: it is neither.
+    """
+    if isinstance(target, Target):
+        return target
+    if isinstance(target, str):
+        return Target(target)
+    raise VariationError(f"{target!r} is no target; give a field's name, or body('torso').mass")
