@@ -15,6 +15,7 @@ Engine: TypeAlias = str | Callable[[Model, Reads], Physics]
 
 _ENGINES = {
     "native": "worldline.physics.native:NativePhysics",
+    "mjx": "worldline.physics.mjx:MjxPhysics",
     "fake": "worldline.physics.fake:FakePhysics",
 }
 

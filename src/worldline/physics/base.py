@@ -79,6 +79,8 @@ class Physics(abc.ABC):
     """
 
     name: ClassVar[str]
+    differentiable: ClassVar[bool] = False
+    """Whether JAX can differentiate through `start` and `step`."""
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         for field in (*reads.fields, *reads.changes):
@@ -121,6 +123,24 @@ class Physics(abc.ABC):
             substeps: physics steps to take.
             mask: `()` bool.
         """
+
+    def vary(self, state: PhysicsState, variation: Variation) -> PhysicsState:
+        """The world with other constants from now on; its fields follow at the next step.
+
+        Args:
+            state: the world.
+            variation: values of the fields that vary in `state`.
+
+        Raises:
+            VariationError: other fields than those that vary, or a wrong shape.
+        """
+        checked = self.check_variation(variation)
+        if checked.keys() != state.variation.keys():
+            raise VariationError(
+                f"the world varies {sorted(state.variation)}, the variation holds "
+                f"{sorted(checked)}; give the same fields"
+            )
+        return dataclasses.replace(state, variation=checked)
 
     def check_variation(self, variation: Variation) -> dict[str, Array]:
         """A variation as float32 arrays, after a check of its names and shapes.

@@ -33,6 +33,7 @@ class FakePhysics(Physics):
     """
 
     name = "fake"
+    differentiable = True
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         super().__init__(model, reads)

@@ -17,19 +17,29 @@ import dataclasses
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import batching, mlir
 
-from worldline.errors import ModelError, WorldlineError
+from worldline.errors import ModelError
 from worldline.mjlib import Batch, quiet
 from worldline.model import Model
 from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
+from worldline.physics.gradient import (
+    CENTRED,
+    Axis,
+    Chart,
+    FiniteDifferences,
+    Rows,
+    differentiate,
+    lower,
+    stack,
+)
 from worldline.types import Array, ArrayLike, Variation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -48,6 +58,9 @@ _STATE = {
     "mocap_quat": mujoco.mjtState.mjSTATE_MOCAP_QUAT,
     "userdata": mujoco.mjtState.mjSTATE_USERDATA,
 }
+
+#: The parts of a state that are real numbers and travel on their own, beside the words.
+_MOVING = ("qpos", "qvel", "act")
 
 #: Fields that `mj_step` leaves out, and the function that computes them after it. Gymnasium's
 #: `MujocoEnv` makes the same call at the same moment, so that `cfrc_ext` agrees bit for bit.
@@ -80,6 +93,19 @@ _OUTSIDE_STATE = (mujoco.mjtEnableBit.mjENBL_SLEEP, mujoco.mjtEnableBit.mjENBL_I
 
 _KEPT_BATCHES = 16
 
+#: Rows of a batch that runs the moved worlds of a derivative.
+_GRADIENT_ROWS = 256
+
+
+class NativeState(NamedTuple):
+    """What this engine keeps of a world between two steps."""
+
+    words: Array
+    """MuJoCo's integration state and the fields of `Reads.changes`, float64, as `(n,)` uint32."""
+    tracked: dict[str, Array]
+    """For each of `Reads.changes` an array whose tangent is the field's; its value says nothing.
+    The next step's change begins here."""
+
 
 class NativePhysics(Physics):
     """MuJoCo on the CPU's cores; the default. Bit for bit what a loop over `mj_step` gives.
@@ -88,15 +114,24 @@ class NativePhysics(Physics):
         model: the model that all worlds share.
         reads: what comes back beside the state.
         num_threads: threads a batch runs on; 0 for one per core that this process may use.
+        gradient: how derivatives are taken.
 
     Raises:
         ModelError: MuJoCo cannot batch the model, or `reads` names a field that it cannot give.
     """
 
     name = "native"
+    differentiable = True
 
-    def __init__(self, model: Model, reads: Reads = NOTHING, num_threads: int = 0) -> None:
+    def __init__(
+        self,
+        model: Model,
+        reads: Reads = NOTHING,
+        num_threads: int = 0,
+        gradient: FiniteDifferences = CENTRED,
+    ) -> None:
         super().__init__(model, reads)
+        self.gradient = gradient
         if num_threads < 0:
             raise ModelError(f"num_threads is {num_threads}; give 0 for all cores, or more")
         self.num_threads = num_threads or _usable_cores()
@@ -117,6 +152,8 @@ class NativePhysics(Physics):
         one_row = _Rows(self, 1, ())
         words = 2 * (one_row.batch.state.shape[1] + sum(one_row.tracked_sizes))
         self._layout = _layout(model, reads, words)
+        self._columns = {name: one_row.columns(name) for name in _MOVING}
+        self._qpos_chart = Chart(model.nq, _quaternions(model.mj))
 
     def start(
         self,
@@ -141,7 +178,12 @@ class NativePhysics(Physics):
     ) -> PhysicsState:
         """See `Physics.step`."""
         call = _Call(self, "step", substeps, tuple(sorted(inputs)), tuple(sorted(state.variation)))
-        after = self._run(call, {"words": state.engine}, inputs, state.variation, mask)
+        words = {"words": state.engine.words}
+        moving = (state.qpos, state.qvel, state.act)
+        after = self._run(call, words, inputs, state.variation, mask, moving)
+        before = state.engine.tracked
+        changes = {name: _since(x, before[name]) for name, x in after.changes.items()}
+        after = dataclasses.replace(after, changes=changes)
         if mask is True:
             return after
         return jax.tree.map(lambda new, old: jnp.where(mask, new, old), after, state)
@@ -153,29 +195,36 @@ class NativePhysics(Physics):
         inputs: Mapping[str, Array],
         variation: Variation,
         mask: ArrayLike,
+        moving: Sequence[Array] = (),
     ) -> PhysicsState:
-        """Binds the primitive and names what it returns."""
+        """Binds the primitive and names what it returns.
+
+        The `moving` are what `words` hold already: the host does not read them, but words have no
+        tangents, and these have.
+        """
         operands = [jnp.asarray(mask, bool), *state.values()]
         for name in call.inputs:
             value = jnp.asarray(inputs[name], jnp.float32)
             operands.append(value.reshape(self.input_shape(name)))
         operands += [variation[name] for name in call.variation]
+        operands += moving
         results = dict(zip(self._layout, _native.bind(*operands, call=call), strict=True))
+        changes = {name: results["change", name] for name in self.reads.changes}
         return PhysicsState(
             qpos=results["qpos"],
             qvel=results["qvel"],
             act=results["act"],
             time=results["time"],
             fields={name: results["field", name] for name in self.reads.fields},
-            changes={name: results["change", name] for name in self.reads.changes},
+            changes=changes,
             variation=dict(variation),
             diverged=results["diverged"],
-            engine=results["words"],
+            engine=NativeState(results["words"], changes),
         )
 
     def integration_state(self, state: PhysicsState) -> NDArray:
         """MuJoCo's `mjSTATE_INTEGRATION` vector of concrete worlds, `(..., nstate)` float64."""
-        words = np.ascontiguousarray(np.asarray(state.engine))
+        words = np.ascontiguousarray(np.asarray(state.engine.words))
         return words.view(np.float64)[..., : mujoco.mj_stateSize(self.model.mj, _INTEGRATION)]
 
     def _rows(self, rows: int, variation: tuple[str, ...]) -> _Rows:
@@ -223,6 +272,88 @@ class _Call:
     inputs: tuple[str, ...]
     variation: tuple[str, ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the operands that the host reads, without the mask."""
+        state = ("words",) if self.kind == "step" else _MOVING[:2]
+        return (*state, *self.inputs, *self.variation)
+
+    @property
+    def reads(self) -> int:
+        """See `HostCall`; what follows are `_MOVING`."""
+        return 1 + len(self.names)
+
+    @property
+    def settings(self) -> FiniteDifferences:
+        """See `HostCall`."""
+        return self.physics.gradient
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        """See `HostCall`: real numbers but the time, which moves with nothing."""
+        layout = enumerate(self.physics._layout.items())
+        return tuple(i for i, (name, (_, kind)) in layout if kind == np.float32 and name != "time")
+
+    def operand_shapes(self) -> list[tuple[int, ...]]:
+        """See `HostCall`."""
+        model, constants = self.physics.model, len(self.variation)
+        state = len(self.names) - len(self.inputs) - constants
+        shapes: list[tuple[int, ...]] = [()]
+        shapes += [self.physics._layout[name][0] for name in self.names[:state]]
+        shapes += [self.physics.input_shape(name) for name in self.inputs]
+        shapes += [model.constant(name).shape for name in self.variation]
+        return shapes + [self.physics._layout[name][0] for name in _MOVING]
+
+    def result_shapes(self) -> list[tuple[int, ...]]:
+        """See `HostCall`."""
+        return [shape for shape, _ in self.physics._layout.values()]
+
+    def rows(self, operands: Sequence[NDArray]) -> Rows:
+        """See `HostCall`."""
+        words = self.kind == "step"
+        numbers = [
+            np.ascontiguousarray(x).view(np.float64) if words and i == 0 else x.astype(np.float64)
+            for i, x in enumerate(operands)
+        ]
+        return Rows(numbers, self._simulate, _GRADIENT_ROWS)
+
+    def axes(self, wrt: Sequence[int], rows: Rows) -> list[Axis]:
+        """See `HostCall`."""
+        physics, axes = self.physics, []
+        constants = len(self.names) - len(self.variation)
+        for number in wrt:
+            index = number - 1
+            carried = self.reads <= number
+            name = _MOVING[number - self.reads] if carried else self.names[index]
+            if carried:
+                start, size = self.physics._columns[name]
+                chart = physics._qpos_chart if name == "qpos" else Chart(size)
+                axes.append(Axis.free(0, start, chart, len(rows.operands[0])))
+            elif self.kind == "start" and index == 0:
+                axes.append(Axis.free(0, 0, physics._qpos_chart, len(rows.operands[0])))
+            else:
+                values = rows.operands[index]
+                axis = Axis.free(index, 0, Chart(values.shape[1]), len(values))
+                if index >= constants:
+                    axis = _constant_axis(axis, values)
+                elif name == "ctrl":
+                    axis = _control_axis(axis, values, physics.model.mj)
+                axes.append(axis)
+        return axes
+
+    def _simulate(self, operands: list[NDArray]) -> tuple[list[NDArray], NDArray]:
+        """See `Rows.simulate`."""
+        number = len(operands[0])
+        ids = None if number == _GRADIENT_ROWS else np.arange(number, dtype=np.int32)
+        if ids is not None:
+            padded = np.minimum(np.arange(_GRADIENT_ROWS), number - 1)
+            operands = [x[padded] for x in operands]
+        with self.physics._lock, quiet():
+            scratch = self.physics._rows(_GRADIENT_ROWS, self.variation)
+            scratch.advance(self, operands, ids)
+            outputs = [x[:number].astype(np.float64) for x in scratch.numbers()]
+            return outputs, ~scratch.diverged()[:number]
+
     def __call__(self, *operands: NDArray) -> list[NDArray]:
         """Runs on the host; calls no JAX. Operands and results have the same leading axes."""
         mask, *rest = operands
@@ -237,6 +368,44 @@ class _Call:
                 scratch = self.physics._rows(rows, self.variation)
                 scratch.run(self, flat, ids, results)
         return [result.reshape(lead + result.shape[1:]) for result in results]
+
+
+def _quaternions(model: mujoco.MjModel) -> list[int]:
+    """Where the quaternions begin in `qpos`."""
+    kinds = {int(mujoco.mjtJoint.mjJNT_FREE): 3, int(mujoco.mjtJoint.mjJNT_BALL): 0}
+    joints = zip(model.jnt_type, model.jnt_qposadr, strict=True)
+    return [int(address) + kinds[kind] for kind, address in joints if kind in kinds]
+
+
+def _constant_axis(axis: Axis, values: NDArray) -> Axis:
+    """A model constant moves relative to its size. One that is zero only grows: there is no
+    negative mass or friction.
+    """
+    size = np.abs(values)
+    largest = size.max(axis=1, keepdims=True, initial=0.0)
+    size = np.where(size > 0, size, np.where(largest > 0, largest, 1.0))
+    return axis._replace(scale=size, below=np.where(values == 0, 0.0, axis.below))
+
+
+def _control_axis(axis: Axis, values: NDArray, model: mujoco.MjModel) -> Axis:
+    """A control on its limit moves inwards: MuJoCo clamps what is beyond.
+
+    A float32 limit may lie a rounding error beyond; `values` are put on the limit itself.
+    """
+    if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL:
+        return axis
+    limited = np.asarray(model.actuator_ctrllimited, bool)
+    low, high = (
+        np.where(limited, x, s)
+        for x, s in zip(model.actuator_ctrlrange.T, (-np.inf, np.inf), strict=True)
+    )
+    for limit in (low, high):
+        near = np.abs(values - limit) < 1e-6 * np.abs(limit)
+        values[near] = np.broadcast_to(limit, values.shape)[near]
+    return axis._replace(
+        below=np.where(values >= low, low - values, -np.inf),
+        above=np.where(values <= high, high - values, np.inf),
+    )
 
 
 class _Rows:
@@ -274,6 +443,10 @@ class _Rows:
         self, call: _Call, operands: list[NDArray], ids: NDArray | None, results: list[NDArray]
     ) -> None:
         """Writes rows in, runs them, copies them out: flat operands `(rows, n)` to `results`."""
+        self._read(results, self.advance(call, operands, ids))
+
+    def advance(self, call: _Call, operands: list[NDArray], ids: NDArray | None) -> NDArray | None:
+        """Writes rows in and runs them; returns what the tracked fields were before a step."""
         at = slice(None) if ids is None else ids
         state = operands[: 1 if call.kind == "step" else 2]
         inputs = operands[len(state) : len(state) + len(call.inputs)]
@@ -290,7 +463,22 @@ class _Rows:
             self.batch.state[at] = row[at, :nstate]
             self._write_inputs(dict(zip(call.inputs, inputs, strict=True)), at)
             self._step(call.substeps, ids)
-        self._read(results, tracked_before)
+        return tracked_before
+
+    def columns(self, name: str) -> tuple[int, int]:
+        """Where a part of the state begins in a row, and its size."""
+        part = self.views[name]
+        start = (part.ctypes.data - self.batch.state.ctypes.data) // part.itemsize
+        return (start if part.size else 0), part.shape[1]
+
+    def diverged(self) -> NDArray:
+        """Which rows did not end where they should, `(rows,)` bool."""
+        return self.failed | self.batch.warnings[:, _DIVERGED].any(axis=1)
+
+    def numbers(self) -> list[NDArray]:
+        """What has a derivative, in the order of `NativePhysics._layout`: live views."""
+        names = (*_MOVING, *self.fields, *self.tracked)
+        return [view for view in (self.views[name] for name in names) if view.dtype.kind == "f"]
 
     def _write_variation(self, values: Sequence[NDArray], at: Any) -> None:
         """Puts each row's constants in place, and derives what follows from those that changed."""
@@ -352,7 +540,7 @@ class _Rows:
         nstate = self.batch.state.shape[1]
         row = words.view(np.float64)
         row[:, :nstate] = self.batch.state
-        diverged[:] = self.failed | self.batch.warnings[:, _DIVERGED].any(axis=1)
+        diverged[:] = self.diverged()
         time[:] = self.views["time"][:, 0]
         qpos[:], qvel[:], act[:] = self.views["qpos"], self.views["qvel"], self.views["act"]
         fields, changes = rest[: len(self.fields)], rest[len(self.fields) :]
@@ -380,7 +568,7 @@ _native.multiple_results = True
 
 @_native.def_impl
 def _evaluate(*operands: Array, call: _Call) -> list[Array]:
-    return [jnp.asarray(x) for x in call(*(np.asarray(x) for x in operands))]
+    return [jnp.asarray(x) for x in call(*(np.asarray(x) for x in operands[: call.reads]))]
 
 
 @_native.def_abstract_eval
@@ -393,28 +581,26 @@ def _shapes(mask: Any, *_: Any, call: _Call) -> list[jax.core.ShapedArray]:
 
 def _batch(operands: Sequence[Array], axes: Sequence[Any], *, call: _Call) -> Any:
     """Any nesting of `vmap` stacks axes in front: it reaches the host as one call."""
-    size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
-    stacked = [
-        jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
-        for x, axis in zip(operands, axes, strict=True)
-    ]
-    results = _native.bind(*stacked, call=call)
+    results = _native.bind(*stack(operands, axes), call=call)
     return results, [0] * len(results)
 
 
 def _lower(ctx: Any, *operands: Any, call: _Call) -> Any:
-    results, _, _ = mlir.emit_python_callback(
-        ctx, call, None, operands, ctx.avals_in, ctx.avals_out, has_side_effect=False
-    )
-    return results
+    return lower(ctx, call, operands[: call.reads])
 
 
-def _no_gradient(*_: Any, **__: Any) -> Any:
-    raise WorldlineError(
-        "the native engine has no derivatives; put jax.lax.stop_gradient around what enters it"
-    )
+@jax.custom_jvp
+def _since(change: Array, before: Array) -> Array:
+    """A change as it is; its tangent, that of the field after, less that of the field before."""
+    del before
+    return change
+
+
+@_since.defjvp
+def _since_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    return primals[0], tangents[0] - tangents[1]
 
 
 batching.primitive_batchers[_native] = _batch
 mlir.register_lowering(_native, _lower)
-ad.primitive_jvps[_native] = _no_gradient
+differentiate(_native)

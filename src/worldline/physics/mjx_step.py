@@ -1,0 +1,113 @@
+"""MJX's step with a constraint solver that runs to convergence and is differentiated implicitly.
+
+MJX iterates its solver in a `while` loop, through which JAX cannot differentiate backwards. But
+its result is a root, whatever way it was found: with `J` the constraints' Jacobian and `f` their
+forces, the acceleration satisfies
+
+    r(qacc) = M qacc - qfrc_smooth - J^T f(J qacc - aref) = 0.
+
+So its derivative is that of the root (the implicit function theorem): one dense symmetric solve
+with the Jacobian of `r`, which costs the same however many iterations there were, and keeps none of
+them.
+
+All the rest is MJX's own code. Where one of its functions must call ours instead of another of its
+own, it is bound anew to globals of ours; MJX itself stays as it is for everyone else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import types
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from worldline.types import Array
+
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    from mujoco import mjx as mjx  # says which optional parts are absent
+    from mujoco.mjx._src import forward as mjx_forward
+    from mujoco.mjx._src import solver as mjx_solver
+
+
+def _rebound(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
+    """A function of MJX that sees other things than its module's under some global names."""
+    plain: Any = inspect.unwrap(function)
+    missing = names.keys() - plain.__globals__.keys()
+    if missing:
+        raise ImportError(f"this version of mujoco-mjx has no {sorted(missing)[0]}; use 3.17")
+    return types.FunctionType(
+        plain.__code__, {**plain.__globals__, **names}, plain.__name__, plain.__defaults__
+    )
+
+
+def _while_loop(
+    condition: Callable[[Any], Array], body: Callable[[Any], Any], start: Any, most: int
+) -> Any:
+    """MJX's line search runs a fixed number of rounds to be differentiable; this one stops."""
+    del most  # the condition counts too
+    return jax.lax.while_loop(condition, body, start)
+
+
+_line_search = _rebound(mjx_solver._linesearch, _while_loop_scan=_while_loop)
+_optimum = _rebound(mjx_solver.solve, _linesearch=_line_search)
+
+
+def solve(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """The acceleration and forces that satisfy the constraints; differentiable in both modes."""
+    if data._impl.efc_J.size == 0:
+        return data.replace(qacc=data.qacc_smooth)
+
+    def forces_at(qacc: Array) -> Any:
+        return mjx_solver.Context.create(model, data.replace(qacc=qacc), grad=False)
+
+    def residual(qacc: Array) -> Array:
+        context = forces_at(qacc)
+        return context.Ma - data.qfrc_smooth - context.qfrc_constraint
+
+    def optimum(_: Any, qacc: Array) -> Array:
+        del qacc  # the solver chooses between the last acceleration and the unconstrained one
+        return _optimum(model, data).qacc
+
+    qacc = jax.lax.custom_root(residual, data.qacc_smooth, optimum, _symmetric_solve)
+    context = forces_at(qacc)
+    return data.tree_replace(
+        {
+            "qacc": qacc,
+            "qfrc_constraint": context.qfrc_constraint,
+            "_impl.efc_force": context.efc_force,
+        }
+    )
+
+
+def _symmetric_solve(linear: Callable[[Array], Array], y: Array) -> Array:
+    """`x` with `linear(x) = y`, for a symmetric positive definite map of vectors."""
+    matrix = jax.vmap(linear)(jnp.eye(y.size, dtype=y.dtype))
+    factor = jax.scipy.linalg.cho_factor(0.5 * (matrix + matrix.T))
+    return jax.scipy.linalg.cho_solve(factor, y)
+
+
+def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """`mj_forward`: all that follows from the state and the inputs."""
+    data = refresh(model, data)
+    data = mjx.fwd_actuation(model, data)
+    data = mjx.fwd_acceleration(model, data)
+    return mjx.sensor_acc(model, solve(model, data))
+
+
+def refresh(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """`mj_step1`, without the controls: positions, velocities and their sensors."""
+    data = mjx.sensor_pos(model, mjx.fwd_position(model, data))
+    return mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
+
+
+_runge_kutta = _rebound(mjx_forward.rungekutta4, forward=forward)
+
+#: `mj_step`: the world one time step later.
+step: Callable[[mjx.Model, mjx.Data], mjx.Data] = _rebound(
+    mjx_forward.step, forward=forward, rungekutta4=_runge_kutta
+)

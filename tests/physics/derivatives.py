@@ -1,0 +1,100 @@
+"""The reference: centred differences of a plain `mujoco.MjData` loop, one column at a time."""
+
+import copy
+from collections.abc import Callable, Mapping
+
+import mujoco
+import numpy as np
+
+from worldline.mjlib import quiet
+
+STEP = 1e-6
+
+#: Outputs: name to array; and their derivatives: (output, input) to `(nout, nin)`.
+Outputs = dict[str, np.ndarray]
+Jacobian = dict[tuple[str, str], np.ndarray]
+
+
+def outcome(
+    model: mujoco.MjModel,
+    start: Mapping[str, np.ndarray],
+    substeps: int,
+    fields: tuple[str, ...] = ("qpos", "qvel", "sensordata"),
+) -> Outputs:
+    """What `substeps` steps from a start (`qpos`, `qvel`, `ctrl`, `qacc_warmstart`) lead to."""
+    data = mujoco.MjData(model)
+    for name, value in start.items():
+        getattr(data, name)[:] = value
+    for _ in range(substeps):
+        mujoco.mj_step(model, data)
+    return {name: np.array(getattr(data, name)) for name in fields}
+
+
+def jacobian(
+    model: mujoco.MjModel,
+    start: Mapping[str, np.ndarray],
+    substeps: int,
+    constants: tuple[str, ...] = (),
+) -> Jacobian:
+    """Columns in `qpos` (tangent space), `qvel`, `ctrl` and each of `constants`."""
+    columns: dict[str, list[tuple[Outputs, Outputs, float]]] = {}
+
+    def pair(ends: Callable[[float], Outputs], width: float) -> tuple[Outputs, Outputs, float]:
+        return ends(width), ends(-width), 2 * width
+
+    def turned(index: int) -> Callable[[float], Outputs]:
+        def ends(by: float) -> Outputs:
+            qpos, velocity = np.array(start["qpos"], float), np.zeros(model.nv)
+            velocity[index] = 1.0
+            mujoco.mj_integratePos(model, qpos, velocity, by)
+            return outcome(model, {**start, "qpos": qpos}, substeps)
+
+        return ends
+
+    def pushed(name: str, index: int) -> Callable[[float], Outputs]:
+        def ends(by: float) -> Outputs:
+            value = np.array(start[name], float)
+            value[index] += by
+            return outcome(model, {**start, name: value}, substeps)
+
+        return ends
+
+    def changed(name: str, index: int) -> Callable[[float], Outputs]:
+        def ends(by: float) -> Outputs:
+            other = copy.copy(model)
+            getattr(other, name).reshape(-1)[index] += by
+            mujoco.mj_setConst(other, mujoco.MjData(other))
+            return outcome(other, start, substeps)
+
+        return ends
+
+    with quiet():
+        columns["qpos"] = [pair(turned(i), STEP) for i in range(model.nv)]
+        columns["qvel"] = [pair(pushed("qvel", i), STEP) for i in range(model.nv)]
+        columns["ctrl"] = [pair(pushed("ctrl", i), STEP) for i in range(model.nu)]
+        for name in constants:
+            values = getattr(model, name).reshape(-1)
+            columns[name] = [
+                pair(changed(name, i), STEP * (abs(values[i]) or 1)) for i in range(values.size)
+            ]
+    return {
+        (output, name): np.stack([(p[output] - m[output]) / w for p, m, w in pairs], axis=-1)
+        for name, pairs in columns.items()
+        if pairs
+        for output in pairs[0][0]
+    }
+
+
+def spread(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
+    """How `qpos` changes with its tangent coordinates, `(nq, nv)`."""
+    columns = []
+    for index in range(model.nv):
+        velocity = np.zeros(model.nv)
+        velocity[index] = 1.0
+        ends = []
+        for by in (STEP, -STEP):
+            moved = np.array(qpos, float)
+            mujoco.mj_integratePos(model, moved, velocity, by)
+            ends.append(moved)
+        columns.append((ends[0] - ends[1]) / (2 * STEP))
+    return np.stack(columns, axis=-1)

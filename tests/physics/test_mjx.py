@@ -1,0 +1,233 @@
+"""MJX: the same worlds as native's, and their derivatives. Few programs: MJX compiles slowly."""
+
+import copy
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import toys
+from worldline.errors import ModelError, VariationError
+from worldline.model import Model
+from worldline.physics.base import Reads
+from worldline.physics.mjx import MjxPhysics
+from worldline.physics.native import NativePhysics
+from worldline.tasks.gym.base import assets
+
+#: A ball with a motor that rolls and slides over a floor, and a hinge that hits its limit.
+SLIDER = """
+<mujoco>
+  <option timestep="0.005" integrator="{integrator}" cone="{cone}"/>
+  <worldbody>
+    <geom type="plane" size="5 5 1"/>
+    <body name="ball" pos="0 0 0.099">
+      <joint type="slide" axis="1 0 0"/> <joint type="slide" axis="0 0 1"/>
+      <joint type="hinge" axis="0 1 0" damping="0.01"/>
+      <geom type="sphere" size="0.1" mass="1"/>
+      <body name="arm" pos="0 0 0.3">
+        <joint name="arm" type="hinge" axis="0 1 0" limited="true" range="-20 20" damping="0.05"/>
+        <geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02" contype="0" conaffinity="0"/>
+        <site name="tip" pos="0 0 0.3"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="arm" gear="0.5" ctrlrange="-1 1"/></actuator>
+  <sensor><jointvel joint="arm"/><accelerometer site="tip"/></sensor>
+</mujoco>"""
+
+CASES = {
+    "pyramids, Euler": SLIDER.format(integrator="Euler", cone="pyramidal"),
+    "ellipses, implicitfast": SLIDER.format(integrator="implicitfast", cone="elliptic"),
+    "no contact, RK4": SLIDER.format(integrator="RK4", cone="pyramidal").replace(
+        "<mujoco>", '<mujoco><option><flag contact="disable"/></option>'
+    ),
+}
+#: Each test takes one; the other pairs of a test and a case are slow to compile.
+SLOW = pytest.mark.exhaustive
+CONSTANTS = ("body_mass", "geom_friction", "dof_damping")
+#: The first case reads little, to compile soon.
+READS = dict.fromkeys(CASES, Reads(("sensordata", "xpos", "cfrc_ext"), ("xpos",), refresh=True))
+READS["pyramids, Euler"] = Reads(("sensordata", "xpos"), ("xpos",))
+SUBSTEPS = 2
+
+
+@functools.cache
+def engines(name: str) -> tuple[MjxPhysics, NativePhysics]:
+    model = Model(CASES[name])
+    return MjxPhysics(model, READS[name]), NativePhysics(model, READS[name])
+
+
+def outcome(physics: Any, state: Any, ctrl: Any, mask: Any = True) -> Any:
+    return physics.step(state, {"ctrl": ctrl}, SUBSTEPS, mask)
+
+
+@functools.cache
+def programs(name: str) -> Any:
+    """Start and step of both engines, over worlds."""
+
+    def of(physics: Any) -> Any:
+        start = jax.jit(jax.vmap(lambda q, v, variation: physics.start(q, v, variation, {})))
+        step = jax.jit(jax.vmap(functools.partial(outcome, physics)))
+        return start, step
+
+    return [of(physics) for physics in engines(name)]
+
+
+def starts(name: str, worlds: int) -> Any:
+    """Positions, velocities and constants of some worlds."""
+    model, random = engines(name)[0].model, np.random.default_rng(0)
+    qpos = random.uniform(-0.03, 0.03, (worlds, model.nq))
+    qvel = random.normal(0, 0.3, (worlds, model.nv))
+    scale = random.uniform(0.7, 1.4, (worlds, 1))
+    variation = {}
+    for field in (*CONSTANTS, "body_inertia"):
+        value = model.constant(field)
+        variation[field] = jnp.float32(value * scale.reshape(-1, *[1] * value.ndim))
+    return jnp.float32(qpos), jnp.float32(qvel), variation
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pyramids, Euler",
+        pytest.param("ellipses, implicitfast", marks=SLOW),
+        pytest.param("no contact, RK4", marks=SLOW),
+    ],
+)
+def test_a_hundred_steps_agree_with_native(name, nans_allowed):
+    worlds, controls = 3, np.random.default_rng(1).uniform(-1, 1, (100, 3, 1)).astype(np.float32)
+    (start, step), (native_start, native_step) = programs(name)
+    ours, theirs = start(*starts(name, worlds)), native_start(*starts(name, worlds))
+    mask = jnp.ones(worlds, bool)
+    for ctrl in controls:
+        ours, theirs = step(ours, ctrl, mask), native_step(theirs, ctrl, mask)
+        np.testing.assert_allclose(ours.qpos, theirs.qpos, atol=2e-4)
+        np.testing.assert_allclose(ours.qvel, theirs.qvel, atol=5e-3)
+        np.testing.assert_allclose(ours.fields["xpos"], theirs.fields["xpos"], atol=2e-4)
+        np.testing.assert_allclose(ours.changes["xpos"], theirs.changes["xpos"], atol=2e-5)
+        for field in theirs.fields:
+            scale = 1 + np.abs(theirs.fields[field]).max()
+            np.testing.assert_allclose(
+                ours.fields[field], theirs.fields[field], atol=5e-3 * scale, err_msg=field
+            )
+    np.testing.assert_allclose(ours.time, theirs.time, rtol=1e-5)
+    # Otherwise equality would say little: the ball lies on the floor, the arm was at its limit.
+    assert np.abs(theirs.qpos[:, 3]).max() > 0.25
+    assert (np.abs(theirs.qpos[:, 1]).max() < 0.05) == ("no contact" not in name)
+    # One program served the start's result and the step's own.
+    assert step._cache_size() == 1
+    # A world that fails keeps its last state and is flagged; one that is masked out stays as it is.
+    ctrl = jnp.float32([[0.1], [np.nan], [0.1]])
+    after = step(ours, ctrl, jnp.array([True, True, False]))
+    np.testing.assert_array_equal(after.diverged, [False, True, False])
+    for leaf, before in zip(jax.tree.leaves(after.qpos), jax.tree.leaves(ours.qpos), strict=True):
+        np.testing.assert_array_equal(leaf[1:], before[1:])
+        assert (np.asarray(leaf[0]) != before[0]).any()
+
+
+@pytest.mark.exhaustive  # minutes of compilation
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pyramids, Euler",
+        pytest.param("ellipses, implicitfast", marks=SLOW),
+        pytest.param("no contact, RK4", marks=SLOW),
+    ],
+)
+def test_derivatives_are_those_of_native(name, nans_allowed):
+    # Native's are those of plain MuJoCo: see test_gradient.py. The ball lies on the floor, the arm
+    # is at its limit; the second world fails, the third is at rest.
+    qpos, qvel, variation = starts(name, 3)
+    qpos = qpos.at[:, 3].set(jnp.deg2rad(20.5)).at[2].set(0.0)
+    qvel = qvel.at[2].set(0.0)
+    ctrl = jnp.float32([[0.4], [jnp.nan], [0.0]])
+
+    def gradient(physics: Any, start: Any) -> Any:
+        def total(qpos, qvel, ctrl, variation):
+            moved = dataclasses.replace(start, qpos=qpos, qvel=qvel, variation=variation)
+            after = jax.vmap(lambda s, c: physics.step(s, {"ctrl": c}, 1))(moved, ctrl)
+            weight = jnp.arange(1.0, 5.0)
+            return jnp.sum(weight * after.qpos) + jnp.sum(weight * after.qvel)
+
+        of = jax.jit(jax.grad(total, argnums=(0, 1, 2, 3)))
+        return of(start.qpos, start.qvel, ctrl, start.variation)
+
+    ours, theirs = (
+        gradient(physics, start(qpos, qvel, variation))
+        for physics, (start, _) in zip(engines(name), programs(name), strict=True)
+    )
+    for (path, x), y in zip(
+        jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(theirs), strict=True
+    ):
+        assert np.isfinite(x).all(), path
+        # A state may count in the worlds that fail: native's derivative there is zero, this one's
+        # is that of staying where it is.
+        good = np.array([0, 2])
+        scale = np.abs(np.asarray(y)[good]).max()
+        np.testing.assert_allclose(x[good], y[good], atol=2e-3 * scale, err_msg=str(path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mechanism", pytest.param("ant", marks=SLOW), pytest.param("humanoid", marks=SLOW)],
+)
+def test_constants_follow_as_mj_set_const_has_them(name):
+    source = toys.MECHANISM if name == "mechanism" else assets() / f"{name}.xml"
+    model, random = Model(source), np.random.default_rng(0)
+    physics, plain = MjxPhysics(model), copy.copy(model.mj)
+    variation = {}
+    for field in ("body_mass", "body_inertia", "body_ipos", "dof_armature", "actuator_gear"):
+        value = model.constant(field)
+        variation[field] = np.float32(value * random.uniform(0.5, 2.0, value.shape))
+        getattr(plain, field)[:] = variation[field]
+    variation["body_inertia"] = np.float32(2 * model.constant("body_inertia"))
+    plain.body_inertia[:] = variation["body_inertia"]
+    mujoco.mj_setConst(plain, mujoco.MjData(plain))
+    with jax.numpy_dtype_promotion("standard"):
+        ours = jax.jit(physics._varied)(physics.check_variation(variation))
+    for field in (
+        "body_subtreemass",
+        "dof_invweight0",
+        "body_invweight0",
+        "tendon_invweight0",
+        "tendon_length0",
+        "actuator_acc0",
+    ):
+        theirs = getattr(plain, field)
+        np.testing.assert_allclose(
+            getattr(ours, field), theirs, rtol=2e-4, atol=1e-6, err_msg=field
+        )
+
+
+def test_what_is_lacking_is_named_with_the_engine_that_has_it():
+    def model(option: str = "", geoms: str = "", size: str = "") -> Model:
+        return Model(
+            f"<mujoco>{size}<option {option}/><worldbody><body><freejoint/>"
+            f'<geom size=".1"/>{geoms}</body></worldbody></mujoco>'
+        )
+
+    with pytest.raises(ModelError, match=r"'mjx' lacks.*IMPLICIT.*use physics='native'"):
+        MjxPhysics(model('integrator="implicit"'))
+    with pytest.raises(ModelError, match=r"'mjx' lacks the no-slip solver.*physics='native'"):
+        MjxPhysics(model('noslip_iterations="3"'))
+    with pytest.raises(ModelError, match=r"'mjx' lacks the MjData field 'energy'"):
+        MjxPhysics(model(), Reads(("energy",)))
+    # What MJX refuses and nothing depends on is set aside.
+    physics = MjxPhysics(model('solver="PGS"'))
+    with pytest.raises(VariationError, match=r"cannot vary 'geom_fluid'.*physics='native'"):
+        physics.start(jnp.zeros(7), jnp.zeros(6), {"geom_fluid": jnp.zeros((1, 12))}, {})
+
+
+def test_nothing_is_printed_by_the_import():
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import worldline.physics.mjx"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
