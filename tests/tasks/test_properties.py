@@ -15,10 +15,40 @@ from worldline.tasks.registry import list_tasks, make
 
 WORLDS, STEPS = 6, 25
 
-every_task = pytest.mark.parametrize("name", list_tasks())
-every_engine = pytest.mark.parametrize("engine", ["native", "fake"])
+#: One task of each of the suite's domains, and every other task.
+ONE_OF_EACH = list(
+    {n.partition("-")[0] if n.startswith("suite/") else n: n for n in list_tasks()}.values()
+)
+
+
+def case(*values: str) -> object:
+    """A test's parameters; the other tasks of a domain, which differ in a number, wait for
+    `make exhaustive`."""
+    marks = [] if values[0] in ONE_OF_EACH else [pytest.mark.exhaustive]
+    return pytest.param(*values, marks=marks)
+
+
+every_task = pytest.mark.parametrize("name", [case(name) for name in list_tasks()])
+every_task_and_engine = pytest.mark.parametrize(
+    ("name", "engine"),
+    [case(name, "native") for name in list_tasks()]
+    + [case(name, "fake") for name in list_tasks() if not name.startswith("suite/")]
+    + [
+        pytest.param(name, "fake", marks=pytest.mark.exhaustive)
+        for name in list_tasks()
+        if name.startswith("suite/")
+    ],
+)
 some_seeds = settings(max_examples=4, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**31 - 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_quickly():
+    """Many programs, each run a few times: XLA is not to take its time over them."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Rollout(NamedTuple):
@@ -65,8 +95,7 @@ def assert_same(left, right) -> None:
     jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
-@every_engine
-@every_task
+@every_task_and_engine
 @given(seed=seeds)
 @some_seeds
 def test_a_world_is_its_key(name, engine, seed):
@@ -78,8 +107,7 @@ def test_a_world_is_its_key(name, engine, seed):
         assert len(np.unique(obs, axis=0)) == WORLDS
 
 
-@every_engine
-@every_task
+@every_task_and_engine
 @given(seed=seeds, changed=st.integers(0, WORLDS - 1))
 @some_seeds
 def test_worlds_share_nothing(name, engine, seed, changed):
@@ -102,8 +130,7 @@ def test_worlds_share_nothing(name, engine, seed, changed):
     assert (first.states.obs[-1, changed] != second.states.obs[-1, changed]).any()
 
 
-@every_engine
-@every_task
+@every_task_and_engine
 @given(seed=seeds)
 @some_seeds
 def test_all_is_finite_and_in_its_space(name, engine, seed):
@@ -150,7 +177,16 @@ def constant_by_design(env: Env, name: str) -> set[int]:
         return {19, 20, 21, 22}  # the object stays on the table; the goal stays where it is
     if name in ("gym/ant", "gym/humanoid", "gym/humanoid-standup"):
         return body_constants(env, name)
+    if name.startswith("suite/"):
+        return unfelt(env)
     return set()
+
+
+def unfelt(env: Env) -> set[int]:
+    """What is felt at a touch alone, or seen near by, in the suite's tasks."""
+    features = env.task.features(env.reset(jax.random.key(0)).physics)
+    names = np.concatenate([np.full(np.size(value), name) for name, value in features.items()])
+    return set(np.flatnonzero(np.isin(names, ["touch", "force_torque", "rangefinder"])).tolist())
 
 
 def body_constants(env: Env, name: str) -> set[int]:
@@ -166,8 +202,22 @@ def body_constants(env: Env, name: str) -> set[int]:
     return constant | set(range(column, env.observation_space.shape[0]))
 
 
-@every_engine
-@every_task
+@pytest.mark.parametrize("name", [case(n) for n in list_tasks() if n.startswith("suite/")])
+@given(seed=seeds)
+@some_seeds
+def test_the_suites_rewards_are_between_zero_and_one(name, seed):
+    _, rollout = roll(name, "native", seed)
+    assert (rollout.states.reward >= 0).all()
+    assert (rollout.states.reward <= 1 + 1e-6).all()
+    assert not rollout.states.terminated.any()
+
+
+# All fields of the fake engine move alike, so that what the suite sees of two is constant there.
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [case(name, "native") for name in list_tasks()]
+    + [(name, "fake") for name in list_tasks() if not name.startswith("suite/")],
+)
 def test_no_observation_is_constant(name, engine):
     env, rollout = roll(name, engine, 0)
     constant = set(np.flatnonzero(np.ptp(rollout.states.obs, axis=(0, 1)) == 0).tolist())

@@ -20,7 +20,20 @@ class InvertedPendulum(GymTask):
     0.2 rad of upright; the episode terminates when it is not.
     """
 
-    defaults = {"ppo": {"num_worlds": 32, "minibatches": 8}, "train": {"steps": 200_000}}
+    defaults = {
+        "ppo": {"num_worlds": 32, "minibatches": 8},
+        "sac": {
+            "num_worlds": 8,
+            "critic_steps": 64,
+            "learning_starts": 1000,
+            "learning_rate": 1e-3,
+            "target_rate": 0.02,
+            "actor_hidden": (64, 64),
+            "critic_hidden": (64, 64),
+            "replay_capacity": 100_000,
+        },
+        "train": {"steps": 200_000},
+    }
 
     xml_file: str = "inverted_pendulum.xml"
     frame_skip: int = 2

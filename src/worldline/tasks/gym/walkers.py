@@ -92,6 +92,8 @@ class PlanarWalker(Locomotion):
 class Hopper(PlanarWalker):
     """One leg. Observation `(11,)`; action `(3,)`: thigh, leg, foot."""
 
+    defaults = {"sac": {"learning_rate": 1e-3, "target_rate": 0.02}}
+
     xml_file: str = "hopper.xml"
     frame_skip: int = 4
     default_camera_config: Camera = dataclasses.field(

@@ -1,0 +1,1 @@
+"""Robots of our own making."""

@@ -1,0 +1,295 @@
+"""robot/quadruped-joystick: four legs that go where a joystick points.
+
+A whole task of the kind that research writes: a robot of our own, commands that change within an
+episode, a clock for the gait, costs that keep the motion smooth, and an end when it falls.
+`docs/guides/own-robot.md` goes through it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.env.task import Outcome, Start, Task
+from worldline.physics.base import PhysicsState
+from worldline.types import Array, Key
+
+#: Front left, front right, rear left, rear right.
+LEGS = ("FL", "FR", "RL", "RR")
+
+#: Hip, thigh and knee of a leg that stands, rad.
+STANCE = (0.0, 0.7, -1.4)
+#: Height of the torso then, m.
+HEIGHT = 0.33
+_FOOT = 0.025
+
+
+def _leg(name: str) -> str:
+    x, y = (0.2 if name[0] == "F" else -0.2), (0.08 if name[1] == "L" else -0.08)
+    out = 0.07 if name[1] == "L" else -0.07
+    return f"""
+      <body name="{name} hip" pos="{x} {y} 0">
+        <joint name="{name} hip" axis="1 0 0" range="-45 45"/>
+        <geom class="part" type="cylinder" size="0.045 0.03" euler="90 0 0" mass="0.5"/>
+        <body name="{name} thigh" pos="0 {out} 0">
+          <joint name="{name} thigh" axis="0 1 0" range="-60 120"/>
+          <geom class="part" fromto="0 0 0 0 0 -0.2" size="0.022" mass="0.7"/>
+          <body name="{name} shin" pos="0 0 -0.2">
+            <joint name="{name} knee" axis="0 1 0" range="-150 -30"/>
+            <geom class="part" fromto="0 0 0 0 0 -0.2" size="0.014" mass="0.15"/>
+            <geom name="{name} foot" class="touching" type="sphere" pos="0 0 -0.2"
+                  size="{_FOOT}" mass="0.05" rgba="0.15 0.15 0.15 1"/>
+            <site name="{name} foot" pos="0 0 -0.2" size="0.01"/>
+          </body>
+        </body>
+      </body>"""
+
+
+# Springs with damping hold the joints where the controls say, as the motors of such robots do. Only
+# the feet and the torso can touch the ground: fewer contacts, a faster simulation.
+MJCF = f"""
+<mujoco model="quadruped">
+  <option timestep="0.005" integrator="implicitfast" iterations="10" ls_iterations="10"/>
+  <default>
+    <geom contype="0" conaffinity="0"/>
+    <default class="part"><geom type="capsule" rgba="0.35 0.4 0.5 1"/></default>
+    <default class="touching"><geom conaffinity="1" friction="0.9" rgba="0.9 0.5 0.2 1"/></default>
+    <joint damping="0.3" armature="0.01" frictionloss="0.1"/>
+    <position kp="40" kv="0.7" forcerange="-30 30" inheritrange="1"/>
+  </default>
+  <worldbody>
+    <light name="sun" pos="0 0 4" dir="0.2 0.2 -1" directional="true"/>
+    <geom name="ground" type="plane" size="50 50 1" contype="1" friction="0.9"
+          rgba="0.75 0.78 0.8 1"/>
+    <body name="torso" pos="0 0 {HEIGHT}">
+      <freejoint name="root"/>
+      <camera name="side" mode="trackcom" pos="0.4 -1.6 0.5" xyaxes="1 0.2 0 -0.05 0.25 1"/>
+      <geom name="torso" class="touching" type="box" size="0.2 0.08 0.05" mass="6"/>
+      <geom class="part" type="box" pos="0.22 0 0.02" size="0.03 0.05 0.03" mass="0.3"/>
+      <site name="imu"/>{"".join(map(_leg, LEGS))}
+    </body>
+  </worldbody>
+  <actuator>
+    {
+    "".join(
+        f'<position name="{leg} {j}" joint="{leg} {j}"/>'
+        for leg in LEGS
+        for j in ("hip", "thigh", "knee")
+    )
+}
+  </actuator>
+</mujoco>
+"""
+
+
+class Memory(eqx.Module):
+    """What the task carries from step to step."""
+
+    command: Array
+    """Velocities to follow: forward and left, m/s, and turning left, rad/s; `(3,)`."""
+    steps: Array
+    """Steps until the next command, `()` int32."""
+    action: Array
+    """The last action, `(12,)`."""
+    words: Array
+    """The key for the commands to come, as words `(2,)` uint32: JAX's check for keys that are used
+    twice cannot follow a key through the memories of many worlds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class QuadrupedJoystick(Task):
+    """Walk on four legs at commanded velocities: forward, sideways and turning.
+
+    Observation `(50,)`: the torso's linear and angular velocity and the vertical, in its frame;
+    joint angles from the stance and their velocities; the last action; the command; sine and cosine
+    of the gait's clock. Action `(12,)`: where to hold the joints, about the stance. Reward: how
+    well the velocities are those commanded, and a trot; less costs of bouncing, tilting, effort and
+    jerks. An episode terminates with a fall.
+    """
+
+    defaults = {
+        "ppo": {
+            "num_worlds": 128,
+            "unroll_length": 32,
+            "minibatches": 8,
+            "discount": 0.97,
+            "actor_hidden": (128, 64),
+            "critic_hidden": (128, 64),
+            "initial_log_std": -1.0,
+        },
+        "train": {"steps": 8_000_000},
+    }
+
+    control_timestep: float = 0.02
+    """Seconds between two actions."""
+    episode_length: int = 1000
+    """Control steps after which an episode is truncated; 0 for no limit."""
+    fastest: tuple[float, float, float] = (0.8, 0.4, 0.8)
+    """Largest command: forward or back and sideways, m/s, and turning, rad/s."""
+    stand_probability: float = 0.1
+    """Of a command to stand still."""
+    command_time: float = 4.0
+    """Seconds between two commands."""
+    action_scale: float = 0.6
+    """How far an action of 1 moves a joint from the stance, rad."""
+    gait_frequency: float = 2.0
+    """Steps a second of each leg; diagonal legs step together."""
+    step_height: float = 0.06
+    """How high a foot should swing, m."""
+    tracking_width: float = 0.4
+    """Error of velocity at which `exp(-1)` of its reward is left: m/s, rad/s."""
+    linear_reward: float = 1.0
+    """For following forward and sideways."""
+    turning_reward: float = 0.5
+    """For following turns."""
+    gait_reward: float = 0.4
+    """For feet at the heights that the clock asks for."""
+    bounce_cost: float = 0.5
+    """Of the square of the vertical velocity, m/s."""
+    tilt_cost: float = 2.0
+    """Of the square of the sine of the torso's tilt."""
+    wobble_cost: float = 0.02
+    """Of the squared velocities of roll and pitch, rad/s."""
+    jerk_cost: float = 0.05
+    """Of the squared change of the action."""
+    pose_cost: float = 0.05
+    """Of the squared way of the joints from the stance, rad."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """How the torso is turned, and where the feet are."""
+        return ("xmat", "site_xpos")
+
+    def mjcf(self) -> str:
+        """The text above."""
+        return MJCF
+
+    def start(self, key: Key) -> Start:
+        """Standing, with noise, headed anywhere; a first command."""
+        heading_key, joints_key, velocity_key, command_key, memory_key = jax.random.split(key, 5)
+        heading = jax.random.uniform(heading_key, minval=-jnp.pi, maxval=jnp.pi) / 2
+        turn = jnp.stack([jnp.cos(heading), jnp.zeros(()), jnp.zeros(()), jnp.sin(heading)])
+        joints = self._stance() + 0.1 * jax.random.normal(joints_key, (12,))
+        memory = Memory(
+            command=self.command(command_key),
+            steps=jnp.int32(self._command_steps),
+            action=jnp.zeros(12),
+            words=jax.random.key_data(memory_key),
+        )
+        return Start(
+            qpos=jnp.concatenate([jnp.array([0.0, 0.0, HEIGHT + 0.02]), turn, joints]),
+            qvel=0.1 * jax.random.normal(velocity_key, (18,)),
+            memory=memory,
+        )
+
+    def command(self, key: Key) -> Array:
+        """Velocities to follow, `(3,)`: any within `fastest`, or now and then none."""
+        stand_key, velocity_key = jax.random.split(key)
+        fastest = jnp.array(self.fastest)
+        velocities = jax.random.uniform(velocity_key, (3,), minval=-fastest, maxval=fastest)
+        return jnp.where(jax.random.bernoulli(stand_key, self.stand_probability), 0.0, velocities)
+
+    @property
+    def _command_steps(self) -> int:
+        return max(1, round(self.command_time / self.control_timestep))
+
+    def _stance(self) -> Array:
+        return jnp.tile(jnp.array(STANCE), 4)
+
+    @property
+    def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """From -1 to 1 for each joint."""
+        return -np.ones(12, np.float32), np.ones(12, np.float32)
+
+    def control(self, action: Array, physics: PhysicsState, memory: Memory) -> Array:
+        """Where to hold the joints, within their ranges, rad."""
+        low, high = self.model.ctrlrange.T
+        return jnp.clip(self._stance() + self.action_scale * action, low, high)
+
+    def torso(self, physics: PhysicsState) -> Array:
+        """The torso's orientation, `(3, 3)`."""
+        return physics.fields["xmat"][self.model.id("body", "torso")].reshape(3, 3)
+
+    def velocity(self, physics: PhysicsState) -> Array:
+        """Of the torso in its own frame, `(3,)`, m/s."""
+        return physics.qvel[:3] @ self.torso(physics)
+
+    def clock(self, physics: PhysicsState) -> Array:
+        """The phase of the gait, `()`, rad."""
+        return 2 * jnp.pi * self.gait_frequency * physics.time
+
+    def observe(self, physics: PhysicsState, memory: Memory) -> Array:
+        """What such a robot can feel, what it did last, and what it should do."""
+        clock = self.clock(physics)
+        return jnp.concatenate(
+            [
+                self.velocity(physics),
+                physics.qvel[3:6],
+                self.torso(physics)[2],
+                physics.qpos[7:] - self._stance(),
+                0.1 * physics.qvel[6:],
+                memory.action,
+                memory.command,
+                jnp.stack([jnp.sin(clock), jnp.cos(clock)]),
+            ]
+        )
+
+    def outcome(
+        self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory
+    ) -> Outcome:
+        """Velocities and gait as commanded; smoothly; without a fall."""
+        velocity, spin, up = self.velocity(after), after.qvel[3:6], self.torso(after)[2]
+        linear_error = jnp.linalg.norm(velocity[:2] - memory.command[:2])
+        turning_error = jnp.abs(spin[2] - memory.command[2])
+        worth = (
+            self.linear_reward * jnp.exp(-((linear_error / self.tracking_width) ** 2))
+            + self.turning_reward * jnp.exp(-((turning_error / self.tracking_width) ** 2))
+            + self.gait_reward * self._gait(after, memory.command)
+        )
+        cost = (
+            self.bounce_cost * velocity[2] ** 2
+            + self.tilt_cost * jnp.sum(up[:2] ** 2)
+            + self.wobble_cost * jnp.sum(spin[:2] ** 2)
+            + self.jerk_cost * jnp.sum((action - memory.action) ** 2)
+            + self.pose_cost * jnp.sum((after.qpos[7:] - self._stance()) ** 2)
+        )
+        fallen = (up[2] < 0.5) | (after.qpos[2] < 0.15)
+        return Outcome(
+            reward=jnp.maximum(worth - cost, 0.0),  # so that to fall soon is never worth while
+            terminated=fallen,
+            memory=self._next(memory, action),
+            metrics={
+                "linear_error": linear_error,
+                "turning_error": turning_error,
+                "cost": cost,
+            },
+        )
+
+    def _gait(self, physics: PhysicsState, command: Array) -> Array:
+        """How well the feet are at the heights of a trot, or on the ground to stand, in [0, 1]."""
+        feet = np.array([self.model.id("site", f"{leg} foot") for leg in LEGS])
+        height = physics.fields["site_xpos"][feet, 2] - _FOOT
+        offset = jnp.pi * jnp.array([0.0, 1.0, 1.0, 0.0])  # diagonal legs together
+        swing = jnp.maximum(jnp.sin(self.clock(physics) + offset), 0.0)
+        wanted = jnp.where(jnp.any(command != 0), self.step_height * swing, 0.0)
+        return jnp.exp(-jnp.sum(((height - wanted) / self.step_height) ** 2))
+
+    def _next(self, memory: Memory, action: Array) -> Memory:
+        """The memory after a step, with a new command when it is time."""
+        key, now = jax.random.split(jax.random.wrap_key_data(memory.words))
+        due = memory.steps <= 1
+        return Memory(
+            command=jnp.where(due, self.command(now), memory.command),
+            steps=jnp.where(due, jnp.int32(self._command_steps), memory.steps - 1),
+            action=action,
+            words=jax.random.key_data(key),
+        )
+
+    @property
+    def camera(self) -> dict[str, str]:
+        """From the side, along with the robot."""
+        return {"name": "side"}

@@ -1,0 +1,1 @@
+"""The DeepMind Control Suite: same models, starts, observations and rewards."""

@@ -1,0 +1,200 @@
+"""What the suite's tasks share: model files, observations in two forms, starts."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, TypeVar
+from xml.etree import ElementTree
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from worldline.env.task import Outcome, Task
+from worldline.errors import MissingExtraError
+from worldline.model import Model, ModelSource
+from worldline.physics.base import PhysicsState
+from worldline.types import Array, Key, Observation, PyTree
+
+T = TypeVar("T")
+
+XML = ElementTree.Element
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SuiteTask(Task):
+    """A task of the DeepMind Control Suite: a reward in [0, 1], 1000 steps, no termination.
+
+    An action is the controls, in the actuators' ranges. Positions, velocities and their sensors are
+    those of the state after the step; forces and touches those of the last physics step before it,
+    as in dm_control.
+    """
+
+    control_timestep: float
+    """Seconds between two actions; a multiple of the model's time step."""
+    flat_observation: bool = True
+    """Observe one array; otherwise a dict of arrays, with dm_control's names."""
+
+    defaults = {"ppo": {"num_worlds": 64}, "train": {"steps": 2_000_000}}
+
+    file: ClassVar[str]
+    """The MJCF file in the suite."""
+
+    def mjcf(self) -> ModelSource:
+        """The suite's model, as this task changes it."""
+        root = read(self.file)
+        self.edit(root)
+        return ElementTree.tostring(root, "unicode")
+
+    def edit(self, root: XML) -> None:
+        """Changes the model's MJCF where the task needs another."""
+
+    @abc.abstractmethod
+    def features(self, physics: PhysicsState) -> dict[str, Array]:
+        """The observation under dm_control's names, in its order."""
+
+    @abc.abstractmethod
+    def reward(self, physics: PhysicsState, action: Array) -> Array:
+        """What the state after a step is worth, in [0, 1], `()`."""
+
+    def observe(self, physics: PhysicsState, memory: PyTree) -> Observation:
+        """The features, joined into one array or by name."""
+        features = self.features(physics)
+        if self.flat_observation:
+            return jnp.concatenate([jnp.ravel(value) for value in features.values()])
+        return features
+
+    def outcome(
+        self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
+    ) -> Outcome:
+        """The reward; no state ends an episode."""
+        return Outcome(reward=self.reward(after, action), terminated=jnp.asarray(False))
+
+    @property
+    def camera(self) -> dict[str, str]:
+        """The model's first camera."""
+        return {"name": self.model.names("camera")[0]}
+
+
+def read(file: str) -> XML:
+    """An MJCF file of the suite, with the files that it includes put in their places.
+
+    Raises:
+        MissingExtraError: dm_control is not installed.
+    """
+    folder = _folder()
+    root = ElementTree.parse(folder / file).getroot()
+    for include in root.findall("include"):
+        place = list(root).index(include)
+        root.remove(include)
+        for child in reversed(ElementTree.parse(folder / include.attrib["file"]).getroot()):
+            root.insert(place, child)
+    return root
+
+
+def _folder() -> Path:
+    """The suite's folder in the installed dm_control, found without importing it."""
+    spec = importlib.util.find_spec("dm_control")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(
+            "the suite/* tasks load their models from dm_control, which", "suite"
+        )
+    return Path(spec.submodule_search_locations[0]) / "suite"
+
+
+def named(root: XML, tag: str, name: str) -> XML:
+    """The element of a model with a tag and a name."""
+    found = root.find(f".//{tag}[@name='{name}']")
+    assert found is not None, f"the suite's model has no {tag} {name!r}"
+    return found
+
+
+def remove(root: XML, tag: str, name: str) -> None:
+    """Takes an element, and all in it, out of a model."""
+    element = named(root, tag, name)
+    parent = next(parent for parent in root.iter() if element in list(parent))
+    parent.remove(element)
+
+
+def joint_values(model: Model, values: Array, *names: str) -> Array:
+    """The elements of a `qpos`, `(nq,)`, that belong to joints of one coordinate."""
+    return values[np.array([model.mj.jnt_qposadr[model.id("joint", name)] for name in names])]
+
+
+def with_row(model: Model, field: str, index: int, *columns: tuple[int, Array]) -> Array:
+    """A field of the model with other numbers in some columns of one row: for a variation."""
+    value = jnp.asarray(model.constant(field), jnp.float32)
+    for column, number in columns:
+        value = value.at[index, column].set(number)
+    return value
+
+
+def random_joints(model: Model, key: Key) -> Array:
+    """The suite's usual start: every joint anywhere it can be, `qpos` of shape `(nq,)`.
+
+    Hinges and slides with limits are uniform between them, and hinges without are uniform in a
+    turn. Of a free joint, the orientation alone is drawn, from those with a quaternion of four
+    positive numbers: so does dm_control, in order not to change its benchmark.
+    """
+    mj = model.mj
+    low, high = (model.qpos0.copy() for _ in range(2))
+    free = []
+    for joint in range(mj.njnt):
+        address = int(mj.jnt_qposadr[joint])
+        if mj.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE:
+            low[address + 3 : address + 7], high[address + 3 : address + 7] = 0.0, 1.0
+            free.append(slice(address + 3, address + 7))
+        elif mj.jnt_limited[joint]:
+            low[address], high[address] = mj.jnt_range[joint]
+        elif mj.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE:
+            low[address], high[address] = -np.pi, np.pi
+    qpos = jnp.asarray(low) + jax.random.uniform(key, (model.nq,)) * jnp.asarray(high - low)
+    for quaternion in free:
+        qpos = qpos.at[quaternion].set(unit(qpos[quaternion]))
+    return qpos
+
+
+def random_rotation(key: Key) -> Array:
+    """A quaternion of a rotation, uniform over all, `(4,)`."""
+    return unit(jax.random.normal(key, (4,)))
+
+
+def felt(force: Array) -> Array:
+    """How the suite observes a touch: `log(1 + force)`, of forces that are not negative, N."""
+    return jnp.log1p(jnp.maximum(force, 0.0))
+
+
+def unit(vector: Array) -> Array:
+    """A vector scaled to length 1."""
+    return vector / jnp.linalg.norm(vector)
+
+
+def first_accepted(
+    key: Key,
+    draw: Callable[[Key], T],
+    accepted: Callable[[T], Array],
+    inherit: Callable[[T, T], T] = lambda drawn, rejected: drawn,
+) -> T:
+    """Draws until a draw is accepted, and gives that: the distribution given acceptance.
+
+    Args:
+        key: consumed.
+        draw: a draw from a key.
+        accepted: whether to keep a draw, `()` bool.
+        inherit: a draw, with what it takes over from the one rejected before it (at first zeros).
+    """
+
+    def again(last: tuple[Key, T, Array]) -> tuple[Key, T, Array]:
+        following, now = jax.random.split(last[0])
+        drawn = inherit(draw(now), last[1])
+        return following, drawn, accepted(drawn)
+
+    shapes = jax.eval_shape(draw, key)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    begin = (key, nothing, jnp.asarray(False))
+    return jax.lax.while_loop(lambda last: ~last[2], again, begin)[1]

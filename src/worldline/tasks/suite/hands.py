@@ -1,0 +1,202 @@
+"""suite/ball_in_cup and suite/finger: catch a ball, turn a spinner."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.env.task import Start
+from worldline.physics.base import PhysicsState
+from worldline.tasks.suite.base import (
+    XML,
+    SuiteTask,
+    felt,
+    first_accepted,
+    named,
+    random_joints,
+    with_row,
+)
+from worldline.tasks.suite.contacts import Contacts
+from worldline.types import Array, Key
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BallInCupCatch(SuiteTask):
+    """Swing a ball on a string into a cup.
+
+    Observation `(8,)`: places and velocities of cup and ball. Action `(2,)`: forces on the cup.
+    Reward: 1 where the ball is in the cup.
+    """
+
+    file = "ball_in_cup.xml"
+    control_timestep: float = 0.02
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Where the cup's inside and the ball are."""
+        return ("site_xpos", "xpos")
+
+    @functools.cached_property
+    def _contacts(self) -> Contacts:
+        return Contacts(self.model)
+
+    def start(self, key: Key) -> Start:
+        """The ball at rest somewhere about the cup, without touching it."""
+        low, high = jnp.array([-0.2, 0.2]), jnp.array([0.2, 0.5])
+
+        def draw(key: Key) -> Array:
+            ball = jax.random.uniform(key, (2,), minval=low, maxval=high)
+            return jnp.concatenate([jnp.zeros(2), ball])
+
+        qpos = first_accepted(key, draw, lambda qpos: self._contacts.gap(qpos) > 0)
+        return Start(qpos=qpos, qvel=jnp.zeros(4))
+
+    def features(self, physics: PhysicsState) -> dict[str, Array]:
+        """Positions and velocities."""
+        return {"position": physics.qpos, "velocity": physics.qvel}
+
+    def reward(self, physics: PhysicsState, action: Array) -> Array:
+        """Whether the ball is in the cup."""
+        target, plane = self.model.id("site", "target"), np.array([0, 2])
+        ball = physics.fields["xpos"][self.model.id("body", "ball"), plane]
+        miss = jnp.abs(physics.fields["site_xpos"][target, plane] - ball)
+        radius = self.model.constant("geom_size")[self.model.id("geom", "ball"), 0]
+        room = self.model.constant("site_size")[target, plane] - radius
+        return jnp.all(miss < jnp.asarray(room, jnp.float32)).astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Finger(SuiteTask):
+    """A finger of two links beside a body on a hinge, in a plane. Action `(2,)`: torques."""
+
+    file = "finger.xml"
+    control_timestep: float = 0.02
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All that is seen is a sensor."""
+        return ("sensordata",)
+
+    @functools.cached_property
+    def _contacts(self) -> Contacts:
+        # The two cylinders of the joints lie within what moves about them.
+        return Contacts(self.model, without=("proximal_decoration", "spinner_decoration"))
+
+    def pose(self, key: Key) -> Array:
+        """Any pose in which the finger does not touch the body: `qpos`."""
+
+        def free(qpos: Array) -> Array:
+            return self._contacts.gap(qpos) > 0
+
+        return first_accepted(key, functools.partial(random_joints, self.model), free)
+
+    def sensors(self, physics: PhysicsState, *names: str) -> Array:
+        """The readings of some sensors, one after the other."""
+        readings = physics.fields["sensordata"]
+        return jnp.concatenate([readings[self.model.sensor(name)] for name in names])
+
+    def from_hinge(self, physics: PhysicsState, sensor: str) -> Array:
+        """A place that a sensor measures, from the body's hinge: x and z, `(2,)`, m."""
+        return (self.sensors(physics, sensor) - self.sensors(physics, "spinner"))[np.array([0, 2])]
+
+    def features(self, physics: PhysicsState) -> dict[str, Array]:
+        """Joint angles and the body's tip; velocities; touch."""
+        angles = self.sensors(physics, "proximal", "distal")
+        velocities = ("proximal_velocity", "distal_velocity", "hinge_velocity")
+        return {
+            "position": jnp.concatenate([angles, self.from_hinge(physics, "tip")]),
+            "velocity": self.sensors(physics, *velocities),
+            "touch": felt(self.sensors(physics, "touchtop", "touchbottom")),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FingerSpin(Finger):
+    """Spin a body with a finger.
+
+    Observation `(9,)`: the finger's angles and the place of the body's tip, velocities, the
+    logarithm of one plus the force at the fingertip's two sides. Action `(2,)`: torques. Reward: 1
+    where the body turns at 15 rad/s or faster.
+    """
+
+    def edit(self, root: XML) -> None:
+        """Frees the hinge of most of its damping, and hides what plays no part."""
+        named(root, "joint", "hinge").set("damping", "0.03")
+        for site in ("target", "tip"):
+            named(root, "site", site).set("rgba", "0 0 0 0")
+
+    def start(self, key: Key) -> Start:
+        """Any pose without contact, at rest."""
+        return Start(qpos=self.pose(key), qvel=jnp.zeros(3))
+
+    def reward(self, physics: PhysicsState, action: Array) -> Array:
+        """Whether it spins."""
+        return (self.sensors(physics, "hinge_velocity")[0] <= -15.0).astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FingerTurn(Finger):
+    """Turn a body with a finger until its tip is in a target.
+
+    Observation `(12,)`: as `suite/finger-spin`, then the target's place and the distance of the
+    body's tip to its surface. Action `(2,)`: torques. Reward: 1 where the tip is in the target.
+    """
+
+    target_size: float
+    """Radius of the target, m."""
+
+    def edit(self, root: XML) -> None:
+        """Gives the target its size."""
+        named(root, "site", "target").set("size", str(self.target_size))
+
+    def start(self, key: Key) -> Start:
+        """Any pose without contact, at rest; a target on the circle of the body's tip."""
+        pose, turn = jax.random.split(key)
+        angle = jax.random.uniform(turn, minval=-jnp.pi, maxval=jnp.pi)
+        center = self.model.constant("body_pos")[self.model.id("body", "spinner")]
+        radius = float(self.model.constant("geom_size")[self.model.id("geom", "cap1")].sum())
+        columns = (
+            (0, float(center[0]) + radius * jnp.sin(angle)),
+            (2, float(center[2]) + radius * jnp.cos(angle)),
+        )
+        target = self.model.id("site", "target")
+        return Start(
+            qpos=self.pose(pose),
+            qvel=jnp.zeros(3),
+            variation={"site_pos": with_row(self.model, "site_pos", target, *columns)},
+        )
+
+    def distance(self, physics: PhysicsState) -> Array:
+        """From the body's tip to the target's surface, negative inside, `()`, m."""
+        miss = self.from_hinge(physics, "target") - self.from_hinge(physics, "tip")
+        return jnp.linalg.norm(miss) - self.target_size
+
+    def features(self, physics: PhysicsState) -> dict[str, Array]:
+        """Finger, body and target."""
+        return {
+            **super().features(physics),
+            "target_position": self.from_hinge(physics, "target"),
+            "dist_to_target": self.distance(physics),
+        }
+
+    def reward(self, physics: PhysicsState, action: Array) -> Array:
+        """Whether the tip is in the target."""
+        return (self.distance(physics) <= 0).astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FingerTurnEasy(FingerTurn):
+    """Turn a body to a large target; see `FingerTurn`."""
+
+    target_size: float = 0.07
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FingerTurnHard(FingerTurn):
+    """Turn a body to a small target; see `FingerTurn`."""
+
+    target_size: float = 0.03

@@ -1,0 +1,126 @@
+"""robot/quadruped-joystick: its commands, its gait, its falls."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from scipy import stats
+
+from worldline.env.env import Env
+from worldline.tasks.robot.quadruped import HEIGHT, LEGS, STANCE, QuadrupedJoystick
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_quickly():
+    """Many programs, each run once: XLA is not to take its time over them."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def env() -> Env:
+    return Env(QuadrupedJoystick(command_time=0.1))
+
+
+@pytest.fixture(scope="module")
+def start(env):
+    """A world at a start."""
+    return jax.jit(env.reset)(jax.random.key(3))
+
+
+@pytest.fixture(scope="module")
+def standing(env):
+    """Four worlds at their starts, and seventy steps in which the motors hold the stance."""
+
+    def step(state, _):
+        following = env.step(state, jnp.zeros(12))
+        return following, following
+
+    @jax.jit
+    @functools.partial(jax.vmap, out_axes=(0, 1))
+    def roll(key):
+        start = env.reset(key)
+        return start, jax.lax.scan(step, start, None, length=70)[1]
+
+    return jax.device_get(roll(jax.random.split(jax.random.key(0), 4)))
+
+
+def test_it_stands_where_the_motors_hold_it(standing):
+    _, states = standing
+    assert not states.terminated.any()
+    height = states.physics.qpos[-1, :, 2]
+    assert (np.abs(height - HEIGHT) < 0.05).all()
+    assert (states.reward > 0).mean() > 0.9
+
+
+def test_feet_are_on_the_ground_in_the_stance(env):
+    data = mujoco.MjData(env.model.mj)
+    data.qpos[2], data.qpos[3], data.qpos[7:] = HEIGHT, 1, STANCE * 4
+    mujoco.mj_kinematics(env.model.mj, data)
+    feet = [data.site(f"{leg} foot").xpos[2] for leg in LEGS]
+    np.testing.assert_allclose(feet, 0.025, atol=0.002)
+
+
+def test_commands_change_within_an_episode_and_only_then(standing):
+    _, states = standing
+    command = states.memory.command
+    changed = (command[1:] != command[:-1]).any(axis=-1)
+    # Every 5 steps; two commands in a row may both be to stand, which is no change.
+    assert not changed[np.arange(69) % 5 != 3].any()
+    assert changed[np.arange(69) % 5 == 3].mean() > 0.9
+    assert len(np.unique(command[:, :, 0])) > 30
+
+
+def test_commands_are_distributed_as_stated():
+    task = QuadrupedJoystick(fastest=(1.0, 0.5, 2.0), stand_probability=0.25)
+    commands = np.asarray(jax.vmap(task.command)(jax.random.split(jax.random.key(1), 4000)))
+    still = (commands == 0).all(axis=1)
+    assert stats.binomtest(int(still.sum()), 4000, 0.25).pvalue > 1e-4
+    for column, fastest in zip(commands[~still].T, (1.0, 0.5, 2.0), strict=True):
+        assert stats.kstest(column, stats.uniform(-fastest, 2 * fastest).cdf).pvalue > 1e-4
+
+
+def test_following_is_worth_most(env, start):
+    task, physics, memory = env.task, start.physics, start.memory
+
+    def reward(command, velocity):
+        moving = eqx.tree_at(lambda p: p.qvel, physics, jnp.zeros(18).at[:3].set(velocity))
+        asked = eqx.tree_at(lambda m: m.command, memory, jnp.asarray(command))
+        return float(task.outcome(physics, memory.action, moving, asked).reward)
+
+    ahead = task.torso(physics)[:, 0]
+    following = reward([0.5, 0.0, 0.0], 0.5 * ahead)
+    assert following > reward([0.5, 0.0, 0.0], 0.2 * ahead) > reward([0.5, 0.0, 0.0], -0.5 * ahead)
+    assert following > reward([-0.5, 0.0, 0.0], 0.5 * ahead)
+
+
+def test_the_gait_asks_diagonal_feet_up_in_turn(env, start):
+    task, physics = env.task, start.physics
+    feet = [env.model.id("site", f"{leg} foot") for leg in LEGS]
+    quarter = 0.25 / task.gait_frequency
+
+    def gait(heights, time, command=(0.5, 0.0, 0.0)):
+        sites = jnp.zeros_like(physics.fields["site_xpos"])
+        sites = sites.at[jnp.array(feet), 2].set(0.025 + jnp.asarray(heights))
+        at = eqx.tree_at(lambda p: (p.fields["site_xpos"], p.time), physics, (sites, time))
+        return float(task._gait(at, jnp.asarray(command)))
+
+    up = task.step_height
+    assert gait([up, 0, 0, up], quarter) == pytest.approx(1)
+    assert gait([0, up, up, 0], 3 * quarter) == pytest.approx(1)
+    assert gait([0, up, up, 0], quarter) < 0.05
+    assert gait([0.0] * 4, quarter, (0.0, 0.0, 0.0)) == pytest.approx(1)
+
+
+def test_a_fall_ends_the_episode(env, start):
+    low = start.physics.qpos.at[2].set(0.1)
+    tipped = jnp.zeros((env.model.mj.nbody, 9)).at[:, 8].set(0.3)
+    for part, value in (("qpos", low), ("xmat", tipped)):
+        where = (lambda p: p.qpos) if part == "qpos" else (lambda p: p.fields["xmat"])
+        fallen = eqx.tree_at(where, start.physics, value)
+        assert env.task.outcome(start.physics, jnp.zeros(12), fallen, start.memory).terminated
