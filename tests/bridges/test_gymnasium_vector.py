@@ -221,9 +221,25 @@ class TestVariation:
         for options, message in cases:
             with pytest.raises(VariationError, match=message):
                 env.reset(options=options)
-        drawn = worldline.Worlds(worlds.env, B, domain=lambda key: {})
+        drawn = worldline.Worlds(worlds.env, B, domain=lambda key, model, ranges: {})
         with pytest.raises(VariationError, match="from a domain; give one or the other"):
             VectorEnv(drawn).reset(seed=0, options={"variation": good})
+
+
+class TestContext:
+    def test_worlds_have_their_own_and_keep_it(self) -> None:
+        env = VectorEnv(worldline.Worlds(worldline.Env(toys.Swing(), context=["gravity"]), B))
+        given = np.array([-9.81, -1.0, 0.0], np.float32)
+        obs, _ = env.reset(seed=[1, 1, 1], options={"context": {"gravity": given}})
+        np.testing.assert_array_equal(obs["context"][:, 0], given)
+        final = env.step(np.zeros((B, 1), np.float32))[0]["state"]
+        assert len(np.unique(final[:, 1])) == B
+        assert final[2, 1] == 0  # nothing pulls
+        env.reset(seed=[1, 1, 1])
+        again = env.step(np.zeros((B, 1), np.float32))[0]["state"]
+        np.testing.assert_array_equal(again, final)
+        with pytest.raises(VariationError, match="'gravty'"):
+            env.reset(options={"context": {"gravty": given}})
 
 
 class TestArrays:

@@ -1,0 +1,517 @@
+"""Worlds as a TorchRL environment of any batch shape, with partial resets, and with gradients.
+
+What TorchRL asks for is what `Worlds.step` gives: the true successor under `"next"`, and a reset of
+those worlds whose episode is over. Their new episode has begun in the step that ended the old one,
+so that such a reset only shows it.
+
+The environment is a function of its tensordict: the worlds travel in it, as one tensor `"world"`
+with a row of 32-bit words for each. Keep a tensordict, and go on from it as often as you like. With
+`requires_grad` the real numbers among them travel as `"world_reals"` too, and carry the gradient
+from step to step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.bridges.frames import RENDER_SIZE, LastStep, WorldsPainter
+from worldline.bridges.packing import Packing
+from worldline.bridges.seeds import seed_keys
+from worldline.env.worlds import DomainLike, Worlds, WorldsState
+from worldline.errors import ConfigError, MissingExtraError, WorldlineError
+from worldline.physics import Engine
+from worldline.tasks import registry
+from worldline.types import Array, Key
+
+try:
+    import torch
+    from tensordict import TensorDict, TensorDictBase
+    from torchrl.data import Binary, Bounded, Composite, Unbounded
+    from torchrl.envs import EnvBase
+except ImportError as error:
+    raise MissingExtraError("the TorchRL bridge", "torchrl") from error
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+#: The worlds in a tensordict, their real numbers, and pictures of them.
+WORLD, REALS, PIXELS = "world", "world_reals", "pixels"
+_FLAGS = ("terminated", "truncated")
+
+
+class SecondDerivativeError(WorldlineError, RuntimeError):
+    """A derivative of a gradient was asked for."""
+
+
+class _TaskNames:
+    """The names of all tasks, as an attribute of a class."""
+
+    def __get__(self, instance: object, owner: type) -> list[str]:
+        return registry.list_tasks()
+
+
+class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
+    """Worlds as a TorchRL environment.
+
+    An observation is `"observation"`, or, where the task gives a dict, has the keys of that. A seed
+    means what it means to `worldline.bridges.gymnasium.VectorEnv`; without one, torch's random
+    generator draws it.
+
+    Args:
+        worlds: the worlds.
+        batch_size: any shape with as many elements as there are worlds; None: `[num_worlds]`.
+        device: where the tensors are; None: the CPU.
+        frame_skip: how often each action is taken. Rewards add up, and a world whose episode ends
+            on the way takes no more of them.
+        requires_grad: whether rewards and observations carry gradients back to the actions and to
+            `"world_reals"`, on an engine that has them. A second derivative raises
+            SecondDerivativeError.
+        from_pixels: whether a picture of each world, `(height, width, 3)` uint8, is observed as
+            `"pixels"`.
+        pixels_only: whether it is all that is observed.
+        pixels_size: height and width of a picture.
+        categorical_action_encoding: as in TorchRL's other environments; the actions here are
+            continuous, and stay as they are.
+        seed: as if given to `set_seed`.
+
+    Raises:
+        ConfigError: a batch size with another number of elements, a `frame_skip` below 1, or
+            `pixels_only` without `from_pixels`.
+    """
+
+    available_envs = _TaskNames()
+    _has_frame_skip = True
+    _supports_set_state = True
+
+    def __init__(
+        self,
+        worlds: Worlds,
+        *,
+        batch_size: Sequence[int] | None = None,
+        device: Any = None,
+        frame_skip: int = 1,
+        requires_grad: bool = False,
+        from_pixels: bool = False,
+        pixels_only: bool = False,
+        pixels_size: tuple[int, int] = RENDER_SIZE,
+        categorical_action_encoding: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        del categorical_action_encoding
+        shape = torch.Size([worlds.num_worlds] if batch_size is None else batch_size)
+        if shape.numel() != worlds.num_worlds:
+            raise ConfigError(
+                f"batch_size {list(shape)} has {shape.numel()} elements for {worlds.num_worlds} "
+                "worlds; give a shape with as many"
+            )
+        if frame_skip < 1:
+            raise ConfigError(f"frame_skip is {frame_skip}; give 1 to take each action once")
+        if pixels_only and not from_pixels:
+            raise ConfigError("pixels_only leaves nothing to observe; set from_pixels as well")
+        super().__init__(device="cpu" if device is None else device, batch_size=shape)
+        self.worlds = worlds
+        self.requires_grad = requires_grad
+        self._painter = WorldsPainter(worlds, pixels_size) if from_pixels else None
+        self._spaces = {} if pixels_only else _named(worlds.env.observation_space)
+        self._programs = _Programs(
+            worlds, frame_skip, tuple(self._spaces), requires_grad, keep_before=from_pixels
+        )
+        self._set_seed(seed)
+        self._make_specs(pixels_size)
+
+    def _make_specs(self, pixels_size: tuple[int, int]) -> None:
+        batch, device, env = self.batch_size, self.device, self.worlds.env
+        self.action_spec = _spec(env.action_space, batch, device)
+        self.reward_spec = Unbounded((*batch, 1), device)
+        flag = Binary(shape=(*batch, 1), dtype=torch.bool, device=device)
+        flags = {name: flag.clone() for name in ("done", *_FLAGS)}
+        self.full_done_spec = Composite(flags, shape=batch)
+        state = {WORLD: Unbounded((*batch, self._programs.packing.words), device, torch.int32)}
+        if self.requires_grad:
+            state[REALS] = Unbounded((*batch, self._programs.packing.num_reals), device)
+        self.state_spec = Composite(state, shape=batch)
+        observed = {name: _spec(space, batch, device) for name, space in self._spaces.items()}
+        if self._painter is not None:
+            observed[PIXELS] = Bounded(0, 255, (*batch, *pixels_size, 3), device, torch.uint8)
+        # What travels counts as observed too, or it would not reach the step after.
+        state = {name: spec.clone() for name, spec in state.items()}
+        self.observation_spec = Composite({**observed, **state}, shape=batch)
+
+    def _set_seed(self, seed: int | None) -> None:
+        self._seed = seed
+        #: Where the worlds are, for a reset without a tensordict that says so.
+        self._world: Array | None = None
+        #: The worlds whose new episode has begun, but has not been shown yet.
+        self._waiting = np.zeros(self.worlds.num_worlds, bool)
+
+    def _reset(
+        self, tensordict: TensorDictBase | None = None, *, set_state: bool = False
+    ) -> TensorDictBase:
+        rows = np.ones(self.worlds.num_worlds, bool)
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is not None:
+            rows = self._mask(mask)
+        drawn = rows & ~self._waiting
+        if self._world is None:
+            self._world = self._programs.start(self._keys())
+        elif drawn.any() and not set_state:
+            self._world = self._programs.begin(self._world, drawn)
+        if set_state and tensordict is not None:
+            self._world = self._programs.put(self._world, self._array(tensordict, WORLD), rows)
+        self._waiting = self._waiting & ~rows
+        shown = self._tensors(self._programs.show(self._world), None)
+        no = torch.zeros((self.worlds.num_worlds, 1), dtype=torch.bool, device=self.device)
+        return self._tensordict(shown | {name: no.clone() for name in ("done", *_FLAGS)})
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        mask = tensordict.get("_step", None)
+        mask = None if mask is None else self._mask(mask)
+        if self.requires_grad:
+            inputs = (self._flat(tensordict, name) for name in (WORLD, REALS, "action"))
+            values = _Step.apply(self, mask, *inputs)
+            given = dict(zip(self._step_names, values, strict=True))
+        else:
+            world, action = (self._array(tensordict, name) for name in (WORLD, "action"))
+            given = self._advance(world, None, action, mask)
+        given["done"] = given["terminated"] | given["truncated"]
+        return self._tensordict(given)
+
+    def _advance(
+        self, world: Array, reals: Array | None, action: Array, mask: NDArray | None
+    ) -> dict[str, torch.Tensor]:
+        """One step from flat arrays to flat tensors."""
+        action = self.worlds.env.check_action(action, (self.worlds.num_worlds,))
+        given, before = self._programs.advance(world, reals, action, mask)
+        self._world = given[WORLD]
+        ended = np.asarray(given["terminated"] | given["truncated"])[:, 0]
+        self._waiting = ended if mask is None else np.where(mask, ended, self._waiting)
+        last = None if before is None else LastStep(self._programs.unpack(before), action, ended)
+        return self._tensors(given, last)
+
+    @property
+    def _step_names(self) -> tuple[str, ...]:
+        """What a step gives, in the order in which autograd sees it."""
+        travels = (WORLD, REALS) if self.requires_grad else (WORLD,)
+        pixels = () if self._painter is None else (PIXELS,)
+        return (*travels, "reward", *_FLAGS, *self._spaces, *pixels)
+
+    def _keys(self) -> Key:
+        """The keys of all worlds, from the seed."""
+        if self._seed is None:
+            self._seed = int(torch.randint(2**31, ()))
+        return seed_keys(range(self._seed, self._seed + self.worlds.num_worlds))
+
+    def _mask(self, mask: torch.Tensor) -> NDArray:
+        """A mask of worlds, `(B,)` bool."""
+        if mask.dtype is not torch.bool or mask.numel() != self.worlds.num_worlds:
+            raise ConfigError(
+                f"the mask has shape {list(mask.shape)} and dtype {mask.dtype}; it must be "
+                f"{[*self.batch_size, 1]} and torch.bool"
+            )
+        return mask.reshape(-1).cpu().numpy().copy()
+
+    def _flat(self, tensordict: TensorDictBase, name: str) -> torch.Tensor:
+        """An entry with one axis `B` in place of the batch's."""
+        value = tensordict.get(name, None)
+        if value is None:
+            raise ConfigError(
+                f"the tensordict has no {name!r}; give what reset or step returned, with an action"
+            )
+        return value.reshape(self.worlds.num_worlds, *value.shape[len(self.batch_size) :])
+
+    def _array(self, tensordict: TensorDictBase, name: str) -> Array:
+        return _to_jax(self._flat(tensordict, name))
+
+    def _tensors(
+        self, arrays: Mapping[str, Array], last: LastStep | None
+    ) -> dict[str, torch.Tensor]:
+        """What a program gave as tensors of their own, with pictures if wanted."""
+        tensors = {name: _to_torch(array).to(self.device) for name, array in arrays.items()}
+        # The environment keeps the worlds for itself as well, so these are not for others to write.
+        tensors[WORLD] = tensors[WORLD].clone()
+        if self._painter is not None:
+            pictures = self._painter.paint(self._programs.unpack(self._world), last)
+            tensors[PIXELS] = torch.from_numpy(np.stack(pictures)).to(self.device)
+        return tensors
+
+    def _tensordict(self, flat: Mapping[str, torch.Tensor]) -> TensorDictBase:
+        """Tensors with one axis `B` as a tensordict of the batch size."""
+        batch = self.batch_size
+        shaped = {name: value.reshape(*batch, *value.shape[1:]) for name, value in flat.items()}
+        return TensorDict(shaped, batch_size=batch, device=self.device)
+
+
+class WorldlineEnv(WorldlineWrapper):
+    """A task by name as a TorchRL environment.
+
+    Args:
+        env_name: one of `available_envs`.
+        batch_size: any shape; as many worlds as it has elements.
+        physics: the engine, as in `worldline.Env`.
+        episode_length: control steps after which an episode is truncated; 0 for no limit; None for
+            the task's own.
+        domain: draws a world's constants at the start of each episode, as in `Worlds`.
+        device: as in `WorldlineWrapper`, like all that follow.
+        frame_skip: see there.
+        requires_grad: see there.
+        from_pixels: see there.
+        pixels_only: see there.
+        pixels_size: see there.
+        categorical_action_encoding: see there.
+        seed: see there.
+        config: fields of the task's class.
+
+    Raises:
+        TaskError: there is no such task, or it has no such field.
+        ConfigError: as in `WorldlineWrapper`.
+    """
+
+    def __init__(
+        self,
+        env_name: str,
+        *,
+        batch_size: Sequence[int] = (),
+        physics: Engine = "native",
+        episode_length: int | None = None,
+        domain: DomainLike | None = None,
+        device: Any = None,
+        frame_skip: int = 1,
+        requires_grad: bool = False,
+        from_pixels: bool = False,
+        pixels_only: bool = False,
+        pixels_size: tuple[int, int] = RENDER_SIZE,
+        categorical_action_encoding: bool = False,
+        seed: int | None = None,
+        **config: Any,
+    ) -> None:
+        env = registry.make(env_name, physics, **config)
+        super().__init__(
+            Worlds(env, torch.Size(batch_size).numel(), episode_length, domain),
+            batch_size=batch_size,
+            device=device,
+            frame_skip=frame_skip,
+            requires_grad=requires_grad,
+            from_pixels=from_pixels,
+            pixels_only=pixels_only,
+            pixels_size=pixels_size,
+            categorical_action_encoding=categorical_action_encoding,
+            seed=seed,
+        )
+
+
+class _Programs:
+    """What the environment does, as compiled functions of packed worlds, `(B, words)`."""
+
+    def __init__(
+        self,
+        worlds: Worlds,
+        frame_skip: int,
+        observed: tuple[str, ...],
+        requires_grad: bool,
+        keep_before: bool,
+    ) -> None:
+        self._worlds, self._frame_skip, self._observed = worlds, frame_skip, observed
+        self._requires_grad, self._keep_before = requires_grad, keep_before
+        # The ranges of a domain have no axis `B`; nothing changes them here.
+        self.packing = Packing(lambda: _without_ranges(worlds.reset(jax.random.key(0))))
+        obs = jax.eval_shape(lambda world: _named(self._unpack(world).obs), self._example)
+        real = [name for name in observed if jnp.issubdtype(obs[name].dtype, jnp.floating)]
+        #: What a step gives that has a derivative.
+        self.differentiable = (REALS, "reward", *real)
+        self.start = jax.jit(lambda keys: self._pack(worlds.reset(keys)))
+        self.begin = jax.jit(self._begin)
+        self.put = jax.jit(lambda world, given, rows: jnp.where(rows[:, None], given, world))
+        self.show = jax.jit(self._show)
+        self.unpack = jax.jit(self._unpack)
+        self.advance = jax.jit(self._advance)
+        self.pull = jax.jit(self._pull)
+
+    @property
+    def _example(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((self._worlds.num_worlds, self.packing.words), jnp.int32)
+
+    def _pack(self, state: WorldsState) -> Array:
+        return self.packing.pack(_without_ranges(state))
+
+    def _unpack(self, world: Array) -> WorldsState:
+        return self._with_ranges(self.packing.unpack(world))
+
+    def _with_ranges(self, state: WorldsState) -> WorldsState:
+        return dataclasses.replace(state, ranges=self._worlds.ranges)
+
+    def _begin(self, world: Array, rows: Array) -> Array:
+        """New episodes in the rows of a mask."""
+        return self._pack(self._worlds.reset_where(self._unpack(world), rows))
+
+    def _show(self, world: Array) -> dict[str, Array]:
+        """What there is to see of worlds before a step."""
+        state = self._unpack(world)
+        return self._seen(state, state.obs)
+
+    def _advance(
+        self, world: Array, reals: Array | None, action: Array, mask: Array | None
+    ) -> tuple[dict[str, Array], Array | None]:
+        """A step; and, to draw how episodes ended, the worlds before the last step of each."""
+        state = self._unpack(world)
+        if reals is not None:
+            state = self._with_ranges(self.packing.with_reals(_without_ranges(state), reals))
+        before = world if self._keep_before else None
+        state, step = self._worlds.step(state, action, mask)
+        if self._frame_skip > 1:
+            going = jnp.ones(len(world), bool) if mask is None else mask
+            again = functools.partial(self._again, action)
+            carry = (state, step, before, going)
+            carry, _ = jax.lax.scan(again, carry, None, length=self._frame_skip - 1)
+            state, step, before, _ = carry
+        worth = {name: getattr(step, name)[:, None] for name in ("reward", *_FLAGS)}
+        return {**self._seen(state, step.final_obs), **worth}, before
+
+    def _again(self, action: Array, carry: Any, _: None) -> tuple[Any, None]:
+        """The same action once more, in worlds whose episode goes on."""
+        state, step, before, going = carry
+        going &= ~(step.terminated | step.truncated)
+        after, more = self._worlds.step(state, action, going)
+        keep = functools.partial(_where_rows, going)
+        if before is not None:
+            before = keep(self._pack(state), before)
+        total = more._replace(
+            reward=step.reward + more.reward,
+            terminated=step.terminated | more.terminated,
+            truncated=step.truncated | more.truncated,
+            final_obs=jax.tree.map(keep, more.final_obs, step.final_obs),
+        )
+        return (after, total, before, going), None
+
+    def _seen(self, state: WorldsState, obs: Any) -> dict[str, Array]:
+        """What travels, and what is observed."""
+        named = _named(obs)
+        travels = {WORLD: self._pack(state)}
+        if self._requires_grad:
+            travels[REALS] = self.packing.reals(_without_ranges(state))
+        return travels | {name: named[name] for name in self._observed}
+
+    def _pull(
+        self,
+        world: Array,
+        reals: Array,
+        action: Array,
+        mask: Array | None,
+        cotangents: dict[str, Array],
+    ) -> tuple[Array, Array]:
+        """The gradient by the real numbers and the action, of a step computed once more."""
+
+        def step(reals: Array, action: Array) -> dict[str, Array]:
+            given, _ = self._advance(world, reals, action, mask)
+            return {name: given[name] for name in self.differentiable}
+
+        return jax.vjp(step, reals, action)[1](cotangents)
+
+
+class _Step(torch.autograd.Function):  # type: ignore[misc]
+    """A step of which torch knows the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        env: WorldlineWrapper,
+        mask: NDArray | None,
+        world: torch.Tensor,
+        reals: torch.Tensor,
+        action: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        """What `_step_names` lists."""
+        ctx.env, ctx.mask = env, mask
+        ctx.save_for_backward(world, reals, action)
+        given = env._advance(_to_jax(world), _to_jax(reals), _to_jax(action), mask)
+        names, differentiable = env._step_names, env._programs.differentiable
+        ctx.mark_non_differentiable(*(given[n] for n in names if n not in differentiable))
+        return tuple(given[name] for name in names)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[Any, ...]:
+        """Nothing for the environment and what is not real; the gradients of the rest."""
+        pulled = _Pull.apply(ctx.env, ctx.mask, *ctx.saved_tensors, *cotangents)
+        return (None, None, None, *pulled)
+
+
+class _Pull(torch.autograd.Function):  # type: ignore[misc]
+    """The gradient of a step, which has none of its own."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        env: WorldlineWrapper,
+        mask: NDArray | None,
+        world: torch.Tensor,
+        reals: torch.Tensor,
+        action: torch.Tensor,
+        *cotangents: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        """The gradients by `reals` and `action`."""
+        named = dict(zip(env._step_names, cotangents, strict=True))
+        pulls = {name: _to_jax(named[name]) for name in env._programs.differentiable}
+        inputs = (_to_jax(tensor) for tensor in (world, reals, action))
+        pulled = env._programs.pull(*inputs, mask, pulls)
+        return tuple(_to_torch(gradient).to(env.device) for gradient in pulled)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[Any, ...]:
+        """Refuses.
+
+        Raises:
+            SecondDerivativeError: always.
+        """
+        raise SecondDerivativeError(
+            "a step has no second derivative here; leave create_graph out, or detach the gradient"
+        )
+
+
+def _without_ranges(state: WorldsState) -> WorldsState:
+    return dataclasses.replace(state, ranges={})
+
+
+def _named(observation: Any) -> dict[str, Any]:
+    """An observation, or a space of them, under the keys that it has in a tensordict."""
+    if isinstance(observation, Mapping):
+        return dict(observation)
+    return {"observation": observation}
+
+
+def _spec(space: gymnasium.spaces.Box, batch: torch.Size, device: Any) -> Any:
+    """The spec of a space; bounded if all its bounds are finite."""
+    dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+    shape = (*batch, *space.shape)
+    if not space.is_bounded():
+        return Unbounded(shape, device, dtype)
+    low, high = (torch.tensor(bound).expand(shape) for bound in (space.low, space.high))
+    return Bounded(low, high, shape, device, dtype)
+
+
+def _to_jax(tensor: torch.Tensor) -> Array:
+    """A tensor as an array, of the same memory where both live on one device.
+
+    Only for programs that end before the tensor may change, and keep nothing of it.
+    """
+    tensor = tensor.detach().contiguous()
+    if tensor.is_floating_point():
+        tensor = tensor.float()
+    if (jax.default_backend() == "cpu") == (tensor.device.type == "cpu"):
+        return jax.dlpack.from_dlpack(tensor)
+    return jnp.asarray(tensor.cpu().numpy())
+
+
+def _to_torch(array: Array) -> torch.Tensor:
+    """An array that nobody else holds as a tensor of the same memory."""
+    return torch.from_dlpack(jax.block_until_ready(array))
+
+
+def _where_rows(mask: Array, new: Array, old: Array) -> Array:
+    """The rows of `new` where `mask`, `(B,)` bool, is True, and of `old` elsewhere."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
