@@ -1,0 +1,219 @@
+"""Networks that see: an encoder for each image, joined with what is known in numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from worldline.errors import ConfigError, did_you_mean
+from worldline.learn.nets import MLP, Actor, Gaussian, layer_normalized
+from worldline.types import Array, Key
+
+Architecture: TypeAlias = Literal["patches", "nature"]
+
+#: Of each convolution: the side of its window, the distance of two windows, its channels.
+_LAYERS: dict[str, tuple[tuple[int, int, int], ...]] = {
+    "patches": ((4, 4, 32), (2, 2, 64), (2, 2, 64)),
+    "nature": ((8, 4, 32), (4, 2, 64), (3, 1, 64)),
+}
+
+#: Images that are encoded at a time where there are many: bounds what their layers need.
+_AT_A_TIME = 1024
+
+
+class Encoder(eqx.Module):
+    """A convolutional network from an image to features, each in [-1, 1].
+
+    `nature` is that of Mnih et al. (2015), "Human-level control through deep reinforcement
+    learning". In `patches` no two windows overlap, as in the stem and between the stages of Liu et
+    al. (2022), "A ConvNet for the 2020s": a convolution is then one product of matrices, which is
+    what a CPU is good at. Layers of `patches` are normalised: Ba et al. (2016). Both end as in
+    Yarats et al. (2021): dense, normalised, tanh.
+    """
+
+    layers: list[MLP]
+    """Of each convolution the map from a window to its channels."""
+    last: MLP
+    """From all that the convolutions give to the features."""
+    architecture: Architecture = eqx.field(static=True)
+    normalize_channels: bool = eqx.field(static=True)
+    """Whether each channel of the image is brought to mean 0 and variance 1 first."""
+
+    @classmethod
+    def initial(
+        cls,
+        key: Key,
+        shape: Sequence[int],
+        architecture: Architecture,
+        features: int,
+        *,
+        normalize_channels: bool = False,
+    ) -> Encoder:
+        """An encoder before training.
+
+        Args:
+            key: decides the weights.
+            shape: of an image: height, width, channels.
+            architecture: `patches` or `nature`.
+            features: how many numbers an image becomes.
+            normalize_channels: see the class.
+
+        Raises:
+            ConfigError: there is no such architecture, or the image is too small for it.
+        """
+        if architecture not in _LAYERS:
+            hint = did_you_mean(architecture, _LAYERS)
+            raise ConfigError(f"there is no encoder {architecture!r}{hint}")
+        height, width, channels = shape
+        layers = []
+        *keys, last_key = jax.random.split(key, len(_LAYERS[architecture]) + 1)
+        for layer_key, (size, stride, out) in zip(keys, _LAYERS[architecture], strict=True):
+            layers.append(_dense(layer_key, size * size * channels, out))
+            channels = out
+            height, width = (_windows(side, size, stride) for side in (height, width))
+            if min(height, width) < 1:
+                raise ConfigError(
+                    f"an image of {shape[0]} x {shape[1]} pixels is too small for the encoder "
+                    f"{architecture!r}; use larger cameras, or encoder='patches'"
+                )
+        last = _dense(last_key, height * width * channels, features)
+        return cls(layers, last, architecture, normalize_channels)
+
+    def __call__(self, images: Array) -> Array:
+        """`(..., height, width, channels)` uint8 or uint16 to `(..., features)`."""
+        lead = images.shape[:-3]
+        rows = images.reshape(-1, *images.shape[-3:])
+        if len(rows) > _AT_A_TIME:
+            encoded = jax.lax.map(lambda x: self._encode(x[None])[0], rows, batch_size=_AT_A_TIME)
+        else:
+            encoded = self._encode(rows)
+        return encoded.reshape(*lead, -1)
+
+    def _encode(self, images: Array) -> Array:
+        """`(n, height, width, channels)` to `(n, features)`."""
+        x = _unit_range(images)
+        if self.normalize_channels:
+            centred = x - x.mean(axis=(1, 2), keepdims=True)
+            x = centred * jax.lax.rsqrt((centred**2).mean(axis=(1, 2), keepdims=True) + 1e-5)
+        for layer, (size, stride, _) in zip(self.layers, _LAYERS[self.architecture], strict=True):
+            if size == stride:
+                x = jax.nn.relu(layer_normalized(layer(_patches(x, size))))
+            else:
+                x = jax.nn.relu(_convolve(x, layer, size, stride))
+        return jnp.tanh(layer_normalized(self.last(x.reshape(len(x), -1))))
+
+
+def _dense(key: Key, n_in: int, n_out: int) -> MLP:
+    return MLP.initial(key, (n_in, n_out), "relu", last_gain=2**0.5)
+
+
+def _windows(side: int, size: int, stride: int) -> int:
+    """How many windows lie along a side; those that fill it without overlap are padded to fit."""
+    return math.ceil(side / size) if size == stride else (side - size) // stride + 1
+
+
+def _patches(x: Array, size: int) -> Array:
+    """`(n, h, w, c)` as squares side by side: `(n, h / size, w / size, size * size * c)`."""
+    height, width = (math.ceil(side / size) * size for side in x.shape[1:3])
+    below, right = height - x.shape[1], width - x.shape[2]
+    x = jnp.pad(x, ((0, 0), (0, below), (0, right), (0, 0)), mode="edge")
+    x = x.reshape(len(x), height // size, size, width // size, size, -1)
+    return x.swapaxes(2, 3).reshape(len(x), height // size, width // size, -1)
+
+
+def _convolve(x: Array, layer: MLP, size: int, stride: int) -> Array:
+    """A convolution without padding of `(n, h, w, c)`."""
+    kernel = layer.weights[0].reshape(size, size, x.shape[-1], -1)
+    layout = ("NHWC", "HWIO", "NHWC")
+    y = jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=layout)
+    return y + layer.biases[0]
+
+
+def _unit_range(images: Array) -> Array:
+    """Numbers that a network can take: colours in [-0.5, 0.5], and of distances the nearness,
+    `1 / (1 + metres)`, 0 where there is nothing.
+    """
+    x = images.astype(jnp.float32)
+    if images.dtype == jnp.uint16:
+        return jnp.where(x > 0, 1 / (1 + x / 1000), 0.0)
+    return x / 255 - 0.5
+
+
+class Eyes(eqx.Module):
+    """An encoder for each image of an observation."""
+
+    encoders: list[Encoder]
+    names: tuple[str, ...] = eqx.field(static=True)
+    """Of the images, in the encoders' order."""
+
+    @classmethod
+    def initial(
+        cls,
+        key: Key,
+        images: Mapping[str, Sequence[int]],
+        architecture: Architecture,
+        features: int,
+        *,
+        normalize_channels: bool = False,
+    ) -> Eyes:
+        """Encoders before training, for the `images` of these shapes; see `Encoder.initial`."""
+        keys = jax.random.split(key, max(len(images), 1))
+        encoders = [
+            Encoder.initial(
+                keys[i], images[name], architecture, features, normalize_channels=normalize_channels
+            )
+            for i, name in enumerate(sorted(images))
+        ]
+        return cls(encoders, tuple(sorted(images)))
+
+    def __call__(self, obs: Any) -> Array:
+        """The numbers of an observation, and the features of each image beside them, `(..., n)`."""
+        if not self.names:
+            return obs
+        seen = [encode(obs[name]) for name, encode in zip(self.names, self.encoders, strict=True)]
+        return jnp.concatenate([obs["state"], *seen], axis=-1)
+
+
+class SeeingActor(eqx.Module):
+    """A policy that sees."""
+
+    eyes: Eyes
+    head: Actor
+
+    def __call__(self, obs: Any) -> Gaussian:
+        """The distribution of actions at a selected, normalised observation."""
+        return self.head(self.eyes(obs))
+
+
+class SeeingCritic(eqx.Module):
+    """A value function that sees."""
+
+    eyes: Eyes
+    head: MLP
+
+    def __call__(self, obs: Any) -> Array:
+        """The value, `(..., 1)`."""
+        return self.head(self.eyes(obs))
+
+
+class SharedEyes(eqx.Module):
+    """Actor and critic that look through the same encoders, with heads of their own."""
+
+    eyes: Eyes
+    actor_head: Actor
+    critic_head: MLP
+
+    @property
+    def actor(self) -> SeeingActor:
+        """The policy."""
+        return SeeingActor(self.eyes, self.actor_head)
+
+    @property
+    def critic(self) -> SeeingCritic:
+        """The value function."""
+        return SeeingCritic(self.eyes, self.critic_head)

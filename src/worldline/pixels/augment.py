@@ -1,0 +1,119 @@
+"""Augmentation: images a little otherwise, so that a network learns what matters in them.
+
+Random shifts make reinforcement learning from pixels work: Yarats, Kostrikov and Fergus (2021),
+"Image Augmentation Is All You Need"; Laskin et al. (2020), "Reinforcement Learning with Augmented
+Data", compares others. All are pure functions of a batch; what is random is drawn apart from what
+is done with it, so that the frames of a whole trajectory can share a draw.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from worldline.errors import ConfigError
+from worldline.types import Array, Key
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """How far images may be changed; nothing is, by default.
+
+    Raises:
+        ConfigError: a number is negative.
+    """
+
+    shift: int = 0
+    """Up to so many pixels up, down, left and right; the image's edge is repeated."""
+    brightness: float = 0.0
+    """Up to this share of the full range is added to all colours, or taken from them."""
+    contrast: float = 0.0
+    """Colours move by up to this share from their mean, or towards it."""
+    cutout: int = 0
+    """The sides of a grey square somewhere in the image, in pixels."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value < 0:
+                raise ConfigError(f"{field.name} of images is {value}; give 0 or more")
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, field.name) for field in dataclasses.fields(self))
+
+
+class Draws(NamedTuple):
+    """How each of n images is changed."""
+
+    shift: Array
+    """Pixels down and right, `(n, 2)` int32."""
+    brightness: Array
+    """What is added, as a share of the full range, `(n,)`."""
+    contrast: Array
+    """What the distance from the mean is multiplied with, `(n,)`."""
+    corner: Array
+    """Where the square begins, as shares of the places it can have, `(n, 2)` in [0, 1)."""
+
+
+def draw(augmentation: Augmentation, key: Key, number: int) -> Draws:
+    """How `number` images are to be changed, each independently of the others."""
+    shift_key, brightness_key, contrast_key, corner_key = jax.random.split(key, 4)
+    reach, spread = augmentation.shift, augmentation.contrast
+    return Draws(
+        shift=jax.random.randint(shift_key, (number, 2), -reach, reach + 1),
+        brightness=augmentation.brightness
+        * jax.random.uniform(brightness_key, (number,), minval=-1.0, maxval=1.0),
+        contrast=1.0 + spread * jax.random.uniform(contrast_key, (number,), minval=-1.0),
+        corner=jax.random.uniform(corner_key, (number, 2)),
+    )
+
+
+def augment(augmentation: Augmentation, draws: Draws, images: Array) -> Array:
+    """Images, `(n, height, width, channels)`, changed as drawn; their type stays.
+
+    Distances (uint16) are shifted and cut, not coloured.
+    """
+    if augmentation.shift:
+        images = shifted(images, draws.shift)
+    if images.dtype == jnp.uint8 and (augmentation.brightness or augmentation.contrast):
+        images = jittered(images, draws.brightness, draws.contrast)
+    if augmentation.cutout:
+        images = cut_out(images, draws.corner, augmentation.cutout)
+    return images
+
+
+def shifted(images: Array, shift: Array) -> Array:
+    """Images, `(n, height, width, channels)`, moved by `shift` pixels down and right, `(n, 2)`."""
+    height, width = images.shape[1:3]
+
+    def move(image: Array, by: Array) -> Array:
+        rows = jnp.clip(jnp.arange(height) - by[0], 0, height - 1)
+        columns = jnp.clip(jnp.arange(width) - by[1], 0, width - 1)
+        return image[rows][:, columns]
+
+    return jax.vmap(move)(images, shift)
+
+
+def jittered(images: Array, brightness: Array, contrast: Array) -> Array:
+    """Images of type uint8 with other colours; see `Draws`."""
+    colours = images.astype(jnp.float32)
+    mean = colours.mean(axis=(1, 2, 3), keepdims=True)
+    add, stretch = (x[:, None, None, None] for x in (255.0 * brightness, contrast))
+    return jnp.clip(jnp.round(mean + (colours - mean) * stretch + add), 0, 255).astype(jnp.uint8)
+
+
+def cut_out(images: Array, corner: Array, size: int) -> Array:
+    """Images with a grey square in them (of distances, one that is nowhere); see `Draws`."""
+    sides = jnp.array(images.shape[1:3])
+    places = jnp.maximum(sides - size, 0) + 1
+    start = jnp.floor(corner * places.astype(jnp.float32)).astype(jnp.int32)
+    rows, columns = (
+        (jnp.arange(side) >= begin[:, None]) & (jnp.arange(side) < begin[:, None] + size)
+        for side, begin in zip(images.shape[1:3], start.T, strict=True)
+    )
+    square = (rows[:, :, None] & columns[:, None, :])[..., None]
+    grey = jnp.asarray(127 if images.dtype == jnp.uint8 else 0, images.dtype)
+    return jnp.where(square, grey, images)

@@ -1,0 +1,93 @@
+"""Camera: what one camera of the model adds to an observation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from worldline.errors import ConfigError
+
+#: How the names of images in an observation begin: colour, and depth.
+COLOUR, DEPTH = "pixels/", "depth/"
+
+_LARGEST = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Camera:
+    """A camera of the model as an observer.
+
+    Under the name `front`, it adds to the observation of one world
+
+    - `pixels/front`, `(height, width, 3 stack)` uint8: red, green and blue of each frame;
+    - `depth/front`, `(height, width, stack)` uint16: millimetres along the camera's axis, 0 where
+      nothing is within 65.535 m, as depth cameras give it (ROS REP 118, "OpenNI raw").
+
+    Raises:
+        ConfigError: a size or `stack` that cannot be, or neither colour nor depth.
+    """
+
+    name: str
+    """In the model."""
+    height: int = 64
+    """Pixels."""
+    width: int = 64
+    """Pixels."""
+    rgb: bool = True
+    """Whether to see colours."""
+    depth: bool = False
+    """Whether to see distances."""
+    stack: int = 1
+    """The latest frames, one a control step, oldest first; at the start of an episode the first
+    frame in place of all before it."""
+
+    def __post_init__(self) -> None:
+        for side in ("height", "width"):
+            size = getattr(self, side)
+            if not 1 <= size <= _LARGEST:
+                raise ConfigError(
+                    f"the {side} of camera {self.name!r} is {size}; give 1 to {_LARGEST} pixels"
+                )
+        if self.stack < 1:
+            raise ConfigError(
+                f"the stack of camera {self.name!r} is {self.stack}; give 1 or more frames"
+            )
+        if not (self.rgb or self.depth):
+            raise ConfigError(f"camera {self.name!r} sees nothing; give it rgb=True or depth=True")
+
+    def images(self, view: str) -> dict[str, tuple[int, type[np.generic]]]:
+        """By name in the observation, the channels of a frame and the type of a number."""
+        images: dict[str, tuple[int, type[np.generic]]] = {}
+        if self.rgb:
+            images[COLOUR + view] = (3, np.uint8)
+        if self.depth:
+            images[DEPTH + view] = (1, np.uint16)
+        return images
+
+
+def read_cameras(texts: Iterable[str], *, stack: int = 1, depth: bool = False) -> dict[str, Camera]:
+    """Cameras from texts such as `fixed` and `front=84x96`, height before width.
+
+    Raises:
+        ConfigError: a text is none of these.
+    """
+    cameras = {}
+    for text in texts:
+        name, _, size = text.partition("=")
+        height, _, width = (size or "64x64").partition("x")
+        if not (name and height.isdecimal() and width.isdecimal()):
+            raise ConfigError(f"{text!r} is no camera; give a name, or NAME=HEIGHTxWIDTH")
+        cameras[name] = Camera(name, int(height), int(width), depth=depth, stack=stack)
+    return cameras
+
+
+def is_image(name: str) -> bool:
+    """Whether a part of an observation is an image, by its name."""
+    return name.startswith((COLOUR, DEPTH))
+
+
+def image_names(names: Iterable[str]) -> list[str]:
+    """Those parts of an observation that are images."""
+    return [name for name in names if is_image(name)]
