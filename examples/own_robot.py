@@ -12,6 +12,7 @@ from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator, record
 from worldline.learn.run import run
 from worldline.report import render_episode
+from worldline.variation import Domain, Uniform, scale
 
 MJCF = """
 <mujoco model="balancer">
@@ -89,14 +90,8 @@ parser.add_argument("--steps", type=int, default=100_000)
 steps = parser.parse_args().steps
 
 env = worldline.Env(Balancer())
-mass, inertia = env.model.constant("body_mass"), env.model.constant("body_inertia")
-
-
-def domain(key):
-    """Another load for every episode of every world."""
-    load = jax.random.uniform(key, minval=0.7, maxval=1.5)
-    return {"body_mass": load * mass, "body_inertia": load * inertia}
-
+# Another load for every episode of every world.
+domain = Domain(scale(("body_mass", "body_inertia"), Uniform(0.7, 1.5), per="world"))
 
 config = PPOConfig(num_worlds=64, unroll_length=32, minibatches=8)
 learner = ppo(worldline.Worlds(env, config.num_worlds, domain=domain), config)

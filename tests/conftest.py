@@ -21,6 +21,18 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("worldline")
 
 
+#: Where the last bits of compiled programs are compared, they are compiled as users have them.
+_AS_SHIPPED = {"physics"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation(request: pytest.FixtureRequest) -> None:
+    """Spares XLA its optimisations in tests that compile much and run little."""
+    trains = request.config.getoption("markexpr") == "slow"
+    quick = not trains and _AS_SHIPPED.isdisjoint(request.path.parts)
+    jax.config.update("jax_disable_most_optimizations", quick)
+
+
 @pytest.fixture
 def nans_allowed() -> Iterator[None]:
     """For tests that make a simulation fail, or a task give NaN, to see what becomes of it.

@@ -76,6 +76,16 @@ def test_a_run_is_evaluated(run, capsys):
     assert capsys.readouterr().out.splitlines() == lines
 
 
+def test_a_run_is_resumed(run, capsys):
+    assert cli.main(["resume", "run", "--quiet", "--steps", "32"]) == 0
+    said = capsys.readouterr().out
+    assert re.match(r"robot/reach: return -\d.* after 32 steps in \d+ s\n", said)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [16, 32]
+    assert cli.main(["resume", "run", "--steps", "31"]) == 2
+    assert "steps is 31, but the run has taken 32 already" in capsys.readouterr().err
+
+
 def test_a_run_is_rendered(run, capsys, monkeypatch):
     episodes = []
 
@@ -136,6 +146,14 @@ BAD = {
     "train robot/reach --out full": "the folder 'full' is not empty; give --out a new one",
     "train robot/reach --out a-file": "cannot write 'a-file': File exists; give --out a folder",
     "train robot/reach --out a-file/run": "cannot write 'a-file/run': Not a directory; give --out",
+    "train robot/reach --algorithm poo": "there is no algorithm 'poo'; did you mean 'ppo'",
+    "train robot/reach --algorithm": "there is no algorithm ''",
+    "train robot/reach --algorithm sac --gae-lambda 1": "takes no '--gae-lambda'",
+    "train robot/reach --seeds 0": "seeds is 0; give 1 or more",
+    "train robot/reach --init-from none": "'none' is not a run folder: no such folder",
+    "train robot/reach --init-from full --init-parts acter": "no part 'acter' to begin with; did",
+    "resume none": "'none' is not a run folder: no such folder; give a folder that `worldline tr",
+    "resume": "Missing from worldline resume: PATH The run folder. (required)",
     "eval": "Missing from worldline eval: PATH The run folder. (required); see `worldline eval --h",
     "eval none": "'none' is not a run folder: no such folder; give a folder that `worldline train`",
     "eval full": "'full' is not a run folder: no config.json; give a folder that `worldline train`",
@@ -225,7 +243,7 @@ def damage(run, what):
         "'; did you mean 'robot/reach'",
         "an engine that is no more": "there is no physics engine 'newton'",
         "options that are none": "'run' was made by worldline 0.1.0: ",
-        "somebody else's configuration": "'run' is no training run: its config.json lacks 'options",
+        "somebody else's configuration": "'run' is no training run: its config.json lacks 'algo",
     }.items(),
 )
 def test_a_run_that_cannot_be_used_is_an_error_of_one_line(command, what, message, run, capsys):
@@ -280,7 +298,7 @@ def test_the_version(capsys):
     assert capsys.readouterr().out == f"worldline {worldline.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["eval", "render", "list", "train"])
+@pytest.mark.parametrize("command", ["eval", "render", "list", "train", "resume"])
 def test_commands_explain_themselves(command, capsys):
     assert help_of(capsys, command).startswith(f"usage: worldline {command}")
 
@@ -323,7 +341,7 @@ def test_the_list_of_tasks_is_true(capsys):
         spaces = [str(space.shape) for space in (env.observation_space, env.action_space)]
         rate = f"{1 / env.task.control_timestep:.0f} Hz"
         assert shown[name] == [*spaces, rate, str(env.task.episode_length)]
-    assert lines[-1] == "engines, for --physics: native, fake"
+    assert lines[-1] == "engines, for --physics: native, mjx, fake"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

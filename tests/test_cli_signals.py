@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import worldline
@@ -47,7 +48,8 @@ def test_one_signal_ends_training_well(tmp_path, file, number):
     assert f"no video: interrupted; `worldline render {folder}` makes one" in out
     assert "Traceback" not in out + err
     worldline.load_policy(folder)
-    assert "eval/return" in RunFolder.open(folder).read_metrics()[-1]
+    last = RunFolder.open(folder).read_metrics()[-1]["step"]
+    assert (folder / "checkpoints" / f"step-{last:012.0f}.npz").exists()
     assert (folder / "curves.png").stat().st_size > 0
 
 
@@ -80,3 +82,54 @@ def test_a_kill_leaves_a_policy_or_none_and_metrics_that_can_be_read(tmp_path, f
     rows = RunFolder.open(folder).read_metrics()
     steps = [row["step"] for row in rows]
     assert steps == sorted(set(steps))
+
+
+#: Some 300 updates, with episodes that end, evaluations, and physics by the native engine.
+SHORT = [
+    *("--num-worlds", "4", "--unroll-length", "8", "--minibatches", "1", "--epochs", "1"),
+    *("--actor-hidden", "4", "--steps", "9600", "--evaluations", "6", "--eval-episodes", "2"),
+    *("--task.episode-length", "16", "--no-video", "--quiet"),
+]
+
+
+def run(*arguments: str | Path) -> None:
+    subprocess.run([WORLDLINE, *arguments], check=True, capture_output=True, timeout=200)
+
+
+def what_it_came_to(folder: Path) -> dict[str, object]:
+    """All that a run leaves behind, but for the clock."""
+    clock = ("seconds", "speed/steps_per_s")
+    rows = RunFolder.open(folder).read_metrics()
+    newest = max((folder / "checkpoints").glob("step-*.npz"))
+    with np.load(newest) as file:
+        state = {name: file[name].tobytes() for name in file.files if name != "about"}
+    return {
+        "metrics": [{n: v for n, v in row.items() if n not in clock} for row in rows],
+        "policy": (folder / "policy.npz").read_bytes(),
+        "checkpoint": newest.name,
+        **state,
+    }
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_kills_at_random_moments_cost_nothing(tmp_path, kills):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run("train", "robot/reach", *SHORT, "--out", whole)
+    command = ["train", "robot/reach", *SHORT, "--out", killed]
+    random = np.random.default_rng()  # another moment each time the tests run
+    for _ in range(kills):
+        process = subprocess.Popen(
+            [WORLDLINE, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        written = killed / "metrics.jsonl"
+        size = written.stat().st_size if written.exists() else 0
+        while process.poll() is None and (
+            not written.exists() or written.stat().st_size == size
+        ):  # compiling
+            time.sleep(0.01)
+        time.sleep(random.uniform(0.0, 0.5))
+        process.kill()
+        process.wait()
+        command = ["resume", str(killed), "--quiet"]
+    run(*command)
+    assert what_it_came_to(killed) == what_it_came_to(whole)

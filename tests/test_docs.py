@@ -15,6 +15,7 @@ import worldline.report
 import worldline.train
 from worldline import cli
 from worldline.learn.ppo import PPOConfig, ppo
+from worldline.learn.sac import SACConfig, sac
 from worldline.report import RenderUnavailableError
 from worldline.report.video import Clip
 from worldline.tasks import registry
@@ -61,6 +62,13 @@ def run_python(code: str, file: Path, line: int, module: types.ModuleType) -> No
     exec(compile("\n" * line + shortened(code), str(file), "exec"), module.__dict__)
 
 
+def skip_without_extras(text: str) -> None:
+    """Skips what needs an optional library that is not installed."""
+    optional = r"^\s*(?:import|from) (?:worldline\.bridges\.)?(torch\w*|stable_baselines3|dm_env)\b"
+    for library in set(re.findall(optional, text, re.M)):
+        pytest.importorskip(library)
+
+
 def run_shell(code: str) -> None:
     """Checks the lines that call `worldline`; trains where later code needs the run."""
     for line in code.splitlines():
@@ -68,8 +76,8 @@ def run_shell(code: str) -> None:
         if program != "worldline" or arguments[0] in NOT_RUN or "--help" in arguments:
             continue
         command, *rest = arguments
-        if command in ("eval", "render"):
-            settings = {"eval": cli._EvalSettings, "render": cli._RenderSettings}[command]
+        if command in ("eval", "render", "resume"):
+            settings = getattr(cli, f"_{command.capitalize()}Settings")
             cli._parse(settings, rest, f"worldline {command}")
         elif command == "train" and "--out" not in rest:
             cli._train_settings(*cli._take_task(rest))
@@ -107,12 +115,30 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+#: What trains for longer than CI has time for.
+LONG = {
+    *(f"docs/{page}.md" for page in ("sac", "shac", "guides/pixels", "guides/resume")),
+    "docs/guides/gymnasium.md",
+    *(
+        f"examples/{example}.py"
+        for example in ("curriculum", "identify", "notebook_loop", "own_optimizer", "pixels")
+    ),
+    *(f"examples/{example}.py" for example in ("population", "swing_up", "two_phases")),
+}
+
+
 def cases(files: list[Path]) -> list[Any]:
     """Test cases; those that compile a learner are slow."""
-    learns = re.compile(r"worldline train .*--out|\bppo\(|\btrain\(")
+    learns = re.compile(
+        r"worldline train .*--out|\b(ppo|sac|shac|train)\(|\boptax\.apply_updates\("
+    )
     return [
         pytest.param(
-            file, id=name(file), marks=[pytest.mark.slow] * bool(learns.search(file.read_text()))
+            file,
+            id=name(file),
+            marks=[pytest.mark.exhaustive]
+            if name(file) in LONG
+            else [pytest.mark.slow] * bool(learns.search(file.read_text())),
         )
         for file in files
     ]
@@ -120,6 +146,7 @@ def cases(files: list[Path]) -> list[Any]:
 
 @pytest.mark.parametrize("page", cases([page for page in PAGES if blocks(page)]))
 def test_the_code_of_a_page_runs(page, module):
+    skip_without_extras("".join(block.code for block in blocks(page)))
     for block in blocks(page):
         if block.kind == "sh":
             run_shell(block.code)
@@ -129,6 +156,7 @@ def test_the_code_of_a_page_runs(page, module):
 
 @pytest.mark.parametrize("example", cases(EXAMPLES))
 def test_an_example_runs(example, module, monkeypatch):
+    skip_without_extras(example.read_text())
     monkeypatch.setattr(sys, "argv", [example.name, "--steps", "1"])
     monkeypatch.setattr(worldline.report, "render_episode", lambda *_, **__: Clip(None, None, ""))
     run_python(example.read_text(), example, 0, module)
@@ -187,6 +215,24 @@ def test_every_metric_of_ppo_is_documented():
     of_the_task = {f"train/{metric}" for metric in ("distance", "reached")}
     missing = metrics - of_the_task - set(table("ppo.md"))
     assert not missing
+
+
+def test_every_setting_of_sac_is_documented():
+    rows = table("sac.md")
+    for field in dataclasses.fields(SACConfig):
+        assert field.name in rows, field.name
+        assert rows[field.name][0].strip("`") == str(field.default), field.name
+
+
+def test_every_metric_of_sac_is_documented():
+    env = make("robot/reach")
+    config = SACConfig(num_worlds=2, unroll_length=2, critic_steps=2)
+    learner = sac(worldline.Worlds(env, config.num_worlds), config)
+    with jax.numpy_dtype_promotion("standard"):  # for Optax
+        state = jax.eval_shape(learner.init, jax.random.key(0))
+        metrics = set(jax.eval_shape(learner.update, state)[1])
+    of_the_task = {f"train/{metric}" for metric in ("distance", "reached")}
+    assert not metrics - of_the_task - set(table("sac.md")) - set(table("ppo.md"))
 
 
 def test_every_task_is_documented():

@@ -48,6 +48,7 @@ def test_the_first_one_ends_a_run_well(number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_one_ends_it_at_once(number):
     process = start(LONG)
+    time.sleep(0.5)  # it is in the update now
     process.send_signal(number)
     time.sleep(0.5)
     assert process.poll() is None

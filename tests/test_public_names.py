@@ -9,6 +9,7 @@ import pytest
 import worldline
 
 PUBLIC = [
+    "Camera",
     "Env",
     "EnvState",
     "Model",

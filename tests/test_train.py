@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import worldline
+from worldline import records
 from worldline import train as train_module
 from worldline.errors import ConfigError, RunError, TrainingDivergedError
 from worldline.learn.ppo import PPOConfig, ppo
@@ -47,12 +48,11 @@ def run(env, learner, evaluate, tmp_path, monkeypatch):
     def start(folder="run", stop_signal=None, learner=learner, draw=False, **changes):
         if not draw:  # which takes longer than the rest
             monkeypatch.setattr(RunFolder, "plot", lambda folder: folder.curves_file.touch())
-        monkeypatch.setattr(train_module, "ppo", lambda *_: learner)
-        monkeypatch.setattr(train_module, "evaluator", lambda *_: evaluate)
+        monkeypatch.setattr(train_module, "evaluator", lambda *_, **__: evaluate)
         config = dataclasses.replace(RUN, out=tmp_path / folder, **changes)
         stop_signal = stop_signal or contextlib.nullcontext(lambda: False)
         with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer count
-            return train("robot/reach", env, config, PPO, stop_signal=stop_signal)
+            return train("robot/reach", env, config, PPO, None, stop_signal, lambda *_: learner)
 
     return start
 
@@ -84,6 +84,8 @@ def test_the_folder_holds_the_policy_that_was_evaluated_last(run, evaluate):
 def test_the_folder_is_complete(run):
     finished = run(draw=True)
     assert sorted(file.name for file in finished.folder.iterdir()) == [
+        ".lock",
+        "checkpoints",
         "config.json",
         "curves.png",
         "metrics.jsonl",
@@ -106,7 +108,10 @@ def test_a_request_to_stop_ends_it_well_after_the_update(run, monkeypatch):
     stop = contextlib.nullcontext(lambda: next(asked))
     result = run(stop_signal=stop, video=True, evaluations=1)
     assert (result.steps, result.interrupted) == (96, True)
-    assert [("eval/return" in row) for row in rows(result.folder)] == [False, False, True]
+    # It is evaluated to tell how good it is; what is written is what is written without a stop.
+    assert [("eval/return" in row) for row in rows(result.folder)] == [False, False, False]
+    assert result.evaluation.episode_return.shape == (2,)
+    assert (result.folder / "checkpoints" / "step-000000000096.npz").exists()
     assert (
         result.video_note == f"no video: interrupted; `worldline render {result.folder}` makes one"
     )
@@ -127,7 +132,7 @@ def test_ctrl_c_in_the_video_costs_the_video_alone(run, monkeypatch):
 @pytest.mark.parametrize("error", [RunError("the disk is full"), KeyboardInterrupt()])
 def test_what_breaks_it_off_costs_nothing_learned(run, tmp_path, monkeypatch, error):
     policies = []
-    write, save = RunFolder.write_metrics, train_module.save_policy
+    write, save = RunFolder.write_metrics, records.save_policy
 
     def write_twice(folder, step, *arguments):
         if step == 96:
@@ -139,7 +144,7 @@ def test_what_breaks_it_off_costs_nothing_learned(run, tmp_path, monkeypatch, er
         return save(folder, policy)
 
     monkeypatch.setattr(RunFolder, "write_metrics", write_twice)
-    monkeypatch.setattr(train_module, "save_policy", spy)
+    monkeypatch.setattr(records, "save_policy", spy)
     with pytest.raises(type(error)):
         run(evaluations=1)
     assert len(policies) == 1
@@ -191,7 +196,7 @@ def test_the_configuration_of_a_task_comes_back(name, tmp_path):
 
 def test_a_configuration_of_something_else_is_refused(tmp_path):
     folder = RunFolder.create(tmp_path / "run", {"task": "gym/ant", "seed": 1})
-    with pytest.raises(RunError, match=r"is no training run: its config\.json lacks 'options'"):
+    with pytest.raises(RunError, match=r"is no training run: its config\.json lacks 'algorithm'"):
         saved_config(folder)
 
 

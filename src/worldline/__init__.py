@@ -13,7 +13,6 @@ from worldline.bridges.registration import register_when_imported
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from worldline.checkpoint import load_policy as load_policy
     from worldline.env.check import check_env as check_env
     from worldline.env.env import Env as Env
     from worldline.env.env import EnvState as EnvState
@@ -26,12 +25,15 @@ if TYPE_CHECKING:
     from worldline.errors import WorldlineError as WorldlineError
     from worldline.learn.policy import Policy as Policy
     from worldline.model import Model as Model
+    from worldline.pixels.camera import Camera as Camera
+    from worldline.policy_file import load_policy as load_policy
     from worldline.tasks.registry import list_tasks as list_tasks
     from worldline.tasks.registry import make as make
     from worldline.tasks.registry import register as register
 
 #: Public name to the module that defines it; imported when first asked for.
 _PUBLIC = {
+    "Camera": "worldline.pixels.camera",
     "Env": "worldline.env.env",
     "EnvState": "worldline.env.env",
     "Model": "worldline.model",
@@ -45,7 +47,7 @@ _PUBLIC = {
     "WorldsState": "worldline.env.worlds",
     "check_env": "worldline.env.check",
     "list_tasks": "worldline.tasks.registry",
-    "load_policy": "worldline.checkpoint",
+    "load_policy": "worldline.policy_file",
     "make": "worldline.tasks.registry",
     "register": "worldline.tasks.registry",
 }

@@ -1,4 +1,4 @@
-"""The command line: train, eval, render, list, bench."""
+"""The command line: train, resume, eval, render, init, list, bench."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
-from worldline.errors import ConfigError, RunError, TaskError, WorldlineError, did_you_mean
+from worldline.errors import (
+    ConfigError,
+    MissingExtraError,
+    TaskError,
+    WorldlineError,
+    did_you_mean,
+)
 
 if TYPE_CHECKING:
     from worldline.env.env import Env
     from worldline.learn.policy import Policy
     from worldline.report import RunFolder
+    from worldline.train import Result
 
 T = TypeVar("T")
 
@@ -34,8 +41,10 @@ _USAGE = """\
 usage: worldline COMMAND ...
 
   train TASK     train a policy, and leave a run folder with curves and a video
+  resume RUN     go on with a run that was stopped or killed, from its last checkpoint
   eval RUN       evaluate a run's policy on fresh episodes
   render RUN     make a video and a strip of pictures of a run's policy
+  init MJCF      write a task file for a robot of your own, ready to train
   list           the tasks
   bench NAME     a published figure, measured here against its peers (from a checkout)
 
@@ -44,6 +53,10 @@ usage: worldline COMMAND ...
 _ANY_TASK = """\
 Train a policy for a TASK; `worldline list` names them. Each has defaults and further options of
 its own: see `worldline train TASK --help`."""
+
+_ANY_ALGORITHM = """
+
+`--algorithm NAME` chooses how it learns, by default ppo, and with it what can be set."""
 
 _HELP = ("-h", "--help")
 
@@ -90,21 +103,71 @@ def _run(name: str, argv: list[str]) -> int:
 
 
 def _train(argv: list[str]) -> int:
-    from worldline.env.env import Env
     from worldline.interrupt import graceful_stop
-    from worldline.train import train
+    from worldline.train import make_environment, train
 
     name, rest = _take_task(argv)
     settings = _train_settings(name, rest)
     assert name is not None
     _use_compilation_cache()
-    env = Env(settings.task, settings.run.physics)
-    result = train(name, env, settings.run, settings.ppo, _BEGAN, graceful_stop())
+    env = make_environment(settings.task, settings.run)
+    algorithm = _through_cameras(settings.algorithm, env)
+    algorithm = _seeing(algorithm) if settings.run.visible else algorithm
+    result = train(name, env, settings.run, algorithm, _BEGAN, graceful_stop())
+    return _tell(name, result)
+
+
+def _through_cameras(algorithm: T, env: Env) -> T:
+    """An algorithm whose policy reads images, where there are any, unless it says what to read."""
+    from worldline.learn.ppo import PPOConfig
+
+    if env.cameras is None:
+        return algorithm
+    if not isinstance(algorithm, PPOConfig):
+        raise ConfigError("--pixels needs --algorithm ppo; the others read numbers alone")
+    if algorithm.actor_obs != ("state",):
+        return algorithm
+    return dataclasses.replace(algorithm, actor_obs=tuple(env.cameras.specs()))
+
+
+def _seeing(algorithm: T) -> T:
+    """An algorithm whose policy reads the context too."""
+    seen: tuple[str, ...] = algorithm.actor_obs  # type: ignore[attr-defined] # all have it
+    if "context" in seen:
+        return algorithm
+    return dataclasses.replace(algorithm, actor_obs=(*seen, "context"))  # type: ignore[type-var]
+
+
+@dataclasses.dataclass(frozen=True)
+class _ResumeSettings:
+    """Go on with a run that was stopped or killed, exactly, from its last checkpoint."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    steps: int | None = None
+    """Environment steps of the whole run, if they are to be more than it was begun with."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+def _resume(argv: list[str]) -> int:
+    settings = _parse(_ResumeSettings, argv, "worldline resume")
+    from worldline.interrupt import graceful_stop
+    from worldline.report import RunFolder
+    from worldline.train import resume
+
+    _use_compilation_cache()
+    result = resume(settings.run, settings.steps, settings.quiet, _BEGAN, graceful_stop())
+    return _tell(str(RunFolder.open(settings.run).config["task"]), result)
+
+
+def _tell(name: str, result: Result) -> int:
+    """Says what a run came to; the exit status."""
     returns = result.evaluation.episode_return
     mean, deviation = float(returns.mean()), float(returns.std())
     print(
         f"{name}: return {_number(mean)} +- {_number(deviation)} "
-        f"({len(returns)} episodes, deterministic) after {result.steps:,} steps "
+        f"({_episodes(returns)}, deterministic) after {result.steps:,} steps "
         f"in {result.seconds:.0f} s" + (", interrupted" if result.interrupted else "")
     )
     files = {"curve": "curves.png", "video": "episode.mp4", "strip": "episode.png"}
@@ -122,9 +185,12 @@ class _EvalSettings:
     run: tyro.conf.Positional[Path]
     """The run folder."""
     episodes: int = 20
-    """Episodes, each in a world of its own."""
+    """Episodes, each in a world of its own; with a context, at each point of the grid."""
     seed: int = 1
     """Decides where they begin."""
+    context: tuple[str, ...] = ()
+    """Context features to go through, as gravity=-5:-15:11 (11 values) or friction=0.5,1; a table,
+    and a picture of one or two."""
 
 
 def _eval(argv: list[str]) -> int:
@@ -138,7 +204,9 @@ def _eval(argv: list[str]) -> int:
         raise ConfigError(f"episodes is {settings.episodes}; give 1 or more")
     check_seed(settings.seed)
 
-    _, env, policy = _open_run(settings.run)
+    folder, env, policy = _open_run(settings.run)
+    if settings.context:
+        return _eval_contexts(settings, folder, env, policy)
     keys = jax.random.split(jax.random.key(settings.seed), 2)
     for name, key, deterministic in zip(
         ("deterministic", "stochastic"), keys, (True, False), strict=True
@@ -150,6 +218,41 @@ def _eval(argv: list[str]) -> int:
             f"+- {result.episode_return.std():.2f}   "
             f"length {result.episode_length.mean():.0f}   {settings.episodes} episodes"
         )
+    return 0
+
+
+def _eval_contexts(settings: _EvalSettings, folder: RunFolder, env: Env, policy: Policy) -> int:
+    """A table and a picture of the return over a grid of contexts."""
+    import jax
+    from rich.progress import Progress
+
+    from worldline.report.context_map import plot_contexts
+    from worldline.sweep import sweep
+    from worldline.variation.options import read_draws, read_grid
+
+    axes = read_grid(settings.context)
+    with Progress(transient=True) as bar:
+        work = bar.add_task("episodes", total=1.0)
+        result = sweep(
+            env,
+            policy,
+            axes,
+            settings.episodes,
+            jax.random.key(settings.seed),
+            lambda share: bar.update(work, completed=share),
+        )
+    print("  ".join(f"{name:>12}" for name in [*axes, "return", "+-"]))
+    for row in result.rows():
+        print("  ".join(f"{value:12.4g}" for value in row.values()))
+    if len(axes) <= 2:
+        trained = read_draws(folder.config.get("context", ()))
+        ranges = {
+            name: (float(low), float(high))
+            for name, (low, high) in ((name, draws.support()) for name, draws in trained.items())
+        }
+        picture = folder.path / f"context-{'-'.join(axes)}.png"
+        plot_contexts(axes, result.returns, picture, str(folder.config["task"]), ranges)
+        print(f"  picture  {picture}")
     return 0
 
 
@@ -199,12 +302,38 @@ def _list(argv: list[str]) -> int:
     row = "{:30} {:>12} {:>8} {:>10} {:>8}"
     print(row.format("task", "observation", "action", "control", "episode"))
     for name in list_tasks():
-        env = make(name, physics="fake")  # the quickest to build; no shape depends on the engine
+        try:
+            env = make(name, physics="fake")  # the quickest to build; no shape depends on it
+        except MissingExtraError as error:
+            print(f"{name:30} needs {str(error).partition(': ')[2]}")
+            continue
         obs, action = env.observation_space, env.action_space
         size = "dict" if obs.shape is None else str(obs.shape)
         rate = f"{1 / env.task.control_timestep:.0f} Hz"
         print(row.format(name, size, str(action.shape), rate, env.task.episode_length or "-"))
     print(f"\nengines, for --physics: {', '.join(engines())}")
+    return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _InitSettings:
+    """Write a task file for a robot of your own: it trains at once, and is yours to fill in."""
+
+    mjcf: tyro.conf.Positional[Path]
+    """The robot's MJCF file."""
+    out: Path | None = None
+    """The Python file to write; by default named after the MJCF, in this folder."""
+    motors: bool = False
+    """Put a motor on every hinge and slide of a model without actuators."""
+
+
+def _init(argv: list[str]) -> int:
+    settings = _parse(_InitSettings, argv, "worldline init")
+    from worldline.scaffold import write_task
+
+    file = write_task(settings.mjcf, settings.out, motors=settings.motors)
+    print(f"{file}: a task for {settings.mjcf}")
+    print(f"  `python {file}` checks and trains it; what to fill in is marked YOURS")
     return 0
 
 
@@ -224,8 +353,10 @@ def _bench(argv: list[str]) -> int:
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
+    "resume": _resume,
     "eval": _eval,
     "render": _render,
+    "init": _init,
     "list": _list,
     "bench": _bench,
 }
@@ -247,25 +378,41 @@ def _take_task(argv: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _train_settings(name: str | None, argv: list[str]) -> Any:
-    """`run`, `ppo` and `task` from the arguments, over the task's own defaults."""
-    from worldline.learn.ppo import PPOConfig
+    """`run`, `algorithm` and `task` from the arguments, over the task's own defaults."""
+    from worldline.learn.algorithms import find_algorithm
     from worldline.tasks.registry import task_class
     from worldline.train import TrainConfig
 
+    chosen, rest = _take_algorithm(argv)
     task = None if name is None else task_class(name)
     defaults = {} if task is None else task.defaults
-    run = TrainConfig(**defaults.get("train", {}))
-    ppo = PPOConfig(**defaults.get("ppo", {}))
+    config = find_algorithm(chosen).config
     unprefixed = tyro.conf.arg(name="")
+    run = TrainConfig(**defaults.get("train", {}))
+    algorithm = config(**defaults.get(chosen, {}))
     fields: list[Any] = [
         ("run", Annotated[TrainConfig, unprefixed], dataclasses.field(default=run)),
-        ("ppo", Annotated[PPOConfig, unprefixed], dataclasses.field(default=ppo)),
+        ("algorithm", Annotated[config, unprefixed], dataclasses.field(default=algorithm)),
     ]
     if task is not None:
         fields.append(("task", task))
     settings = dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True)
-    settings.__doc__ = f"Train a policy for {name}." if name else _ANY_TASK
-    return _parse(settings, argv, f"worldline train {name or 'TASK'}")
+    settings.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
+    return _parse(settings, rest, f"worldline train {name or 'TASK'}")
+
+
+def _take_algorithm(argv: list[str]) -> tuple[str, list[str]]:
+    """The algorithm among the arguments, and the other arguments.
+
+    It decides which options there are, and so is read before them.
+    """
+    for index, argument in enumerate(argv):
+        option, is_one, value = argument.partition("=")
+        if option == "--algorithm":
+            after = index + 1 if is_one else index + 2
+            value = value if is_one else "".join(argv[index + 1 : after])
+            return value, argv[:index] + argv[after:]
+    return "ppo", argv
 
 
 def _parse(settings: type[T], argv: list[str], prog: str) -> T:
@@ -310,22 +457,15 @@ def _options(settings: Any, prefix: str = "--") -> Iterator[str]:
 
 def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
     """A run folder, the environment that it was trained in, and its policy."""
-    from worldline.checkpoint import load_policy
-    from worldline.env.env import Env
+    from worldline.policy_file import load_policy
     from worldline.report import RunFolder
-    from worldline.tasks.registry import load_task
-    from worldline.train import saved_config
+    from worldline.train import environment_of, saved_config
 
     _use_compilation_cache()
     folder = RunFolder.open(path)
-    config = saved_config(folder)
+    saved_config(folder)  # before what is wrong with its policy
     policy = load_policy(folder.path)
-    try:
-        task = load_task(config["task"], **config["options"])
-    except (TaskError, TypeError) as error:
-        version = folder.versions.get("worldline")
-        raise RunError(f"{str(path)!r} was made by worldline {version}: {error}") from error
-    return folder, Env(task, config["physics"]), policy
+    return folder, environment_of(folder), policy
 
 
 def _use_compilation_cache() -> None:
@@ -360,6 +500,12 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _episodes(returns: Any) -> str:
+    """How many episodes returns `(episodes,)` or `(seeds, episodes)` are of."""
+    each = f" of each of {returns.shape[0]} seeds" if returns.ndim > 1 else ""
+    return f"{returns.shape[-1]} episodes{each}"
 
 
 def _number(value: float) -> str:

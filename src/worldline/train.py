@@ -1,31 +1,55 @@
-"""A training run from start to end: what `worldline train` does."""
+"""A training run from start to end: what `worldline train` and `worldline resume` do."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from worldline.checkpoint import save_policy
+from worldline.checkpoint import (
+    Checkpoint,
+    CheckpointWriter,
+    Moment,
+    name_leaves,
+    restore,
+    restore_part,
+)
 from worldline.env.env import Env
+from worldline.env.task import Task
 from worldline.env.worlds import Worlds
-from worldline.errors import ConfigError, RunError
+from worldline.errors import ConfigError, RunError, TaskError, did_you_mean
+from worldline.learn.algorithms import find_algorithm, name_of_algorithm
 from worldline.learn.policy import Policy
-from worldline.learn.ppo import PPOConfig, ppo
+from worldline.learn.population import population
 from worldline.learn.rollout import Evaluation, evaluator, record
-from worldline.learn.run import run
+from worldline.learn.run import Learner, run
+from worldline.pixels.camera import read_cameras
+from worldline.pixels.cameras import Cameras
+from worldline.records import Records
 from worldline.report import ProgressDisplay, RenderUnavailableError, RunFolder, render_episode
+from worldline.report.run_folder import library_versions
+from worldline.tasks.registry import load_task
 from worldline.types import Key
+from worldline.variation.context import Context
+from worldline.variation.options import read_draws
+
+S = TypeVar("S")
 
 #: Entered for the time of training, it gives the question "should I stop?".
 StopSignal: TypeAlias = AbstractContextManager[Callable[[], bool]]
+
+#: Makes a learner from worlds and a configuration, as `ppo` does.
+MakeLearner: TypeAlias = Callable[[Worlds, Any], Learner[Any]]
 
 _NEVER: StopSignal = contextlib.nullcontext(lambda: False)
 
@@ -35,13 +59,33 @@ class TrainConfig:
     """A run around the algorithm."""
 
     steps: int = 2_000_000
-    """Environment steps, over all worlds."""
+    """Environment steps, over all worlds; of each seed."""
     seed: int = 0
     """Decides every random number of the run."""
+    seeds: int = 1
+    """Train so many seeds in one program: `seed`, `seed + 1`, ..."""
     physics: str = "native"
     """The engine: native or fake."""
+    context: tuple[str, ...] = ()
+    """Context features, and what they are drawn from in each episode: gravity=-12:-8 (uniform),
+    friction=0.5,1.0 (a choice), viscosity=0.1."""
+    visible: bool = False
+    """Whether the policy sees the context."""
+    pixels: tuple[str, ...] = ()
+    """Cameras of the model through which the policy sees, and unless `actor_obs` says otherwise
+    sees alone: fixed, or front=84x84 (height x width; by default 64x64)."""
+    frames: int = 3
+    """How many of the latest images it sees at once."""
+    depth: bool = False
+    """Whether it sees distances beside colours."""
+    renderer: Literal["auto", "opengl", "warp"] = "auto"
+    """What draws the images."""
     out: Path | None = None
     """The run folder, new or empty; by default runs/<task>-<time>-s<seed>."""
+    init_from: Path | None = None
+    """A run to begin from: parts of its last checkpoint."""
+    init_parts: tuple[str, ...] = ("actor", "critic", "statistics")
+    """Which parts."""
     evaluations: int = 10
     """How often the policy is evaluated and saved, evenly over the run; the last time at its end.
     """
@@ -53,10 +97,15 @@ class TrainConfig:
     """Show no progress."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "evaluations", "eval_episodes"):
+        for name in ("steps", "seeds", "evaluations", "eval_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give 1 or more")
         check_seed(self.seed)
+        check_seed(self.seed + self.seeds - 1)
+
+
+#: What may be otherwise when a run goes on: the rest decides its numbers.
+_MAY_CHANGE = {"steps", "out", "evaluations", "eval_episodes", "video", "quiet"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +117,7 @@ class Result:
     seconds: float
     """Wall-clock until the last evaluation was done."""
     evaluation: Evaluation
-    """Of the final policy."""
+    """Of the final policy; of several seeds, `(seeds, episodes)`."""
     interrupted: bool
     """Whether it was asked to stop early."""
     video_note: str
@@ -79,66 +128,177 @@ def train(
     task: str,
     env: Env,
     config: TrainConfig,
-    ppo_config: PPOConfig,
+    algorithm: Any,
     began: float | None = None,
     stop_signal: StopSignal = _NEVER,
+    make_learner: MakeLearner | None = None,
 ) -> Result:
     """Trains a policy and leaves a run folder behind.
 
-    However it ends, the policy of the last update that was done is in the folder.
+    However it ends, the policy of the last update that was done is in the folder, and `resume` goes
+    on from its last checkpoint.
 
     Args:
         task: the task's name, for the run folder.
         env: the task on an engine.
         config: the run.
-        ppo_config: the algorithm.
+        algorithm: how to learn: the configuration of an algorithm, such as `PPOConfig`.
         began: `time.perf_counter()` of the process's start, from which the run's clock counts.
         stop_signal: when the function that it gives says True, the run ends well after the update
-            it is in, with one more evaluation; see `worldline.interrupt.graceful_stop`.
+            it is in, with a checkpoint; see `worldline.interrupt.graceful_stop`.
+        make_learner: makes the learner, as `functools.partial(ppo, loss=my_loss)` does; by default
+            the algorithm's own function.
 
     Raises:
         RunError: the run folder cannot be written.
         TrainingDivergedError: training broke down; the last good policy is in the run folder.
     """
     began = time.perf_counter() if began is None else began
-    learner = ppo(Worlds(env, ppo_config.num_worlds), ppo_config)
-    evaluate = evaluator(env, config.eval_episodes)
-    init_key, eval_key, video_key = jax.random.split(jax.random.key(config.seed), 3)
-    every = config.steps / config.evaluations
-    due = every
+    learner = _learner(env, config, algorithm, make_learner)
+    learner = begin_from(config.init_from, learner, config.init_parts)
+    assess = _assessment(env, config)
+    resolved = _resolved(task, env, config, algorithm)
+    with stop_signal as stopped, RunFolder.create(config.out, resolved) as folder:
+        return _go_on(folder, env, config, learner, assess, None, began, stopped)
+
+
+def resume(
+    path: str | os.PathLike[str],
+    steps: int | None = None,
+    quiet: bool = False,
+    began: float | None = None,
+    stop_signal: StopSignal = _NEVER,
+    env: Env | None = None,
+    make_learner: MakeLearner | None = None,
+) -> Result:
+    """Goes on with a run from its last checkpoint: on the CPU, bit for bit as if it had not ended.
+
+    A run that was killed before its first checkpoint begins again, with the same numbers.
+
+    Args:
+        path: the run folder.
+        steps: environment steps of the whole run; None: as many as it was to take.
+        quiet: show no progress.
+        began: as in `train`.
+        stop_signal: as in `train`.
+        env: the environment, where the run's was not one of a registered task.
+        make_learner: as `train` was given it.
+
+    Raises:
+        RunError: the folder is no run, another process writes to it, it has no whole checkpoint,
+            or its configuration is not the checkpoint's.
+        ConfigError: `steps` is less than the run has taken.
+    """
+    began = time.perf_counter() if began is None else began
+    with stop_signal as stopped, RunFolder.open(path) as folder:
+        folder.lock()
+        saved = saved_config(folder)
+        config = _run_config(saved, steps, quiet)
+        env = environment_of(folder) if env is None else env
+        learner = _learner(env, config, algorithm_of(saved), make_learner)
+        binding = {n: value for n, value in folder.config.items() if n not in _MAY_CHANGE}
+        like = jax.eval_shape(_members(learner, config).init, _keys(config)[0])
+        checkpoint = restore(folder.path, like, binding, library_versions())
+        if checkpoint is None:
+            learner = begin_from(config.init_from, learner, config.init_parts)
+        elif config.steps < checkpoint.moment.step:
+            raise ConfigError(
+                f"steps is {config.steps}, but the run has taken {checkpoint.moment.step} already"
+            )
+        folder.replace_config(steps=config.steps)
+        assess = _assessment(env, config)
+        return _go_on(folder, env, config, learner, assess, checkpoint, began, stopped)
+
+
+def _go_on(
+    folder: RunFolder,
+    env: Env,
+    config: TrainConfig,
+    learner: Learner[Any],
+    assess: Callable[[Policy], Evaluation],
+    checkpoint: Checkpoint | None,
+    began: float,
+    stopped: Callable[[], bool],
+) -> Result:
+    """Trains from a checkpoint, or from the beginning, to the end of the run."""
+    init_key, _, video_key = _keys(config)
+    learner = _members(learner, config)
+    if checkpoint is None:
+        checkpoint = Checkpoint(learner.init(init_key), Moment(0, 0.0, None), ())
+    step, seconds = checkpoint.moment.step, checkpoint.moment.seconds
+    earlier = seconds - began
     with (
-        stop_signal as stopped,
-        RunFolder.create(config.out, _resolved(task, env, config, ppo_config)) as folder,
+        Records(folder, config.seed, config.seeds) as records,
+        CheckpointWriter(folder.path, folder.config, library_versions()) as checkpoints,
         ProgressDisplay(config.steps, quiet=config.quiet) as display,
     ):
-        state = learner.init(init_key)
-        policy = learner.policy(state)
+        records.rewind(step)
+        for note in checkpoint.notes:
+            display.note(note)
+        policy, evaluation = learner.policy(checkpoint.state), None
         try:
-            for progress in run(learner, state, config.steps):
-                policy, metrics = learner.policy(progress.state), _measured(progress.metrics)
-                last = progress.step >= config.steps or stopped()
-                if last or progress.step >= due:
-                    due += every
-                    save_policy(folder.path, policy)
-                    # Each time the same episodes, so that they differ by the policy alone.
-                    evaluation = jax.device_get(evaluate(policy, jax.random.clone(eval_key)))
+            for progress in run(learner, checkpoint.state, config.steps, step):
+                step, policy = progress.step, learner.policy(progress.state)
+                metrics, evaluation = dict(progress.metrics), None
+                if _is_evaluated(step, learner.steps_per_update, config):
+                    records.save_policies(policy)
+                    evaluation = assess(policy)
                     metrics |= _summary(evaluation)
-                    last |= stopped()
                 metrics["speed/steps_per_s"] = learner.steps_per_update / progress.update_seconds
-                seconds = time.perf_counter() - began
-                folder.write_metrics(progress.step, seconds, metrics)
-                display.update(progress.step, metrics)
-                if last:
+                seconds = earlier + time.perf_counter()
+                shown = records.write(step, seconds, metrics)
+                display.update(step, shown)
+                stop = stopped()
+                if stop or evaluation is not None or checkpoints.are_due(progress.update_seconds):
+                    moment = Moment(step, seconds, shown.get("eval/return"))
+                    checkpoints.save(progress.state, moment)
+                if stop:
                     break
+            checkpoints.wait()
+            if evaluation is None:  # to tell how good it is; a resumed run goes on without
+                records.save_policies(policy)
+                evaluation = assess(policy)
         except BaseException:
             with contextlib.suppress(RunError):
-                save_policy(folder.path, policy)
-                folder.plot()
+                records.save_policies(policy)
+                records.plot()
             raise
-        folder.plot()
-        interrupted = stopped()
-    note = _video(config, folder, env, policy, video_key, interrupted)
-    return Result(folder.path, progress.step, seconds, evaluation, interrupted, note)
+        best = records.save_best(policy, evaluation)
+        records.plot()
+    interrupted = step < config.steps or stopped()
+    note = _video(config, folder, env, best, video_key.ravel()[0], interrupted)
+    return Result(folder.path, step, seconds, evaluation, interrupted, note)
+
+
+def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> Learner[S]:
+    """A learner that begins with parts of another run's last checkpoint; None: as it does itself.
+
+    Args:
+        path: the run folder of that run.
+        learner: the learner.
+        parts: names from `learner.parts`.
+
+    Raises:
+        ConfigError: the algorithm has no such part.
+        RunError: the run has no checkpoint, or the part has another shape in it.
+    """
+    if path is None:
+        return learner
+    for name in parts:
+        if name not in learner.parts:
+            hint = did_you_mean(name, learner.parts)
+            raise ConfigError(f"there is no part {name!r} to begin with{hint}")
+    RunFolder.open(path)
+
+    def init(key: Key) -> S:
+        state = learner.init(key)
+        names = name_leaves(state)
+        for where in (learner.parts[name] for name in parts):
+            part = restore_part(path, where(names), where(state))
+            state = eqx.tree_at(where, state, part)
+        return state
+
+    return learner._replace(init=init)
 
 
 def make_video(
@@ -188,13 +348,13 @@ def saved_config(folder: RunFolder) -> dict[str, Any]:
     """The configuration of a run, with tuples where JSON has lists.
 
     So `load_task(config["task"], **config["options"])` makes the run's task again, and
-    `PPOConfig(**config["ppo"])` its algorithm.
+    `find_algorithm(name).config(**config[name])`, with `name = config["algorithm"]`, its algorithm.
 
     Raises:
         RunError: the folder's configuration is none of a training run.
     """
     config: dict[str, Any] = _tuples(folder.config)
-    missing = {"task", "options", "physics", "ppo"} - config.keys()
+    missing = {"task", "options", "physics", "algorithm"} - config.keys()
     if missing:
         raise RunError(
             f"{str(folder.path)!r} is no training run: its config.json lacks {min(missing)!r}; "
@@ -203,16 +363,91 @@ def saved_config(folder: RunFolder) -> dict[str, Any]:
     return config
 
 
-def _resolved(task: str, env: Env, config: TrainConfig, ppo_config: PPOConfig) -> dict[str, Any]:
+def algorithm_of(saved: Mapping[str, Any]) -> Any:
+    """The algorithm's configuration in that of a run, from `saved_config`."""
+    name = saved["algorithm"]
+    return find_algorithm(name).config(**saved[name])
+
+
+def environment_of(folder: RunFolder) -> Env:
+    """The environment that a run was trained in.
+
+    Raises:
+        RunError: this version has no such task, or it has other options.
+    """
+    config = saved_config(folder)
+    try:
+        task = load_task(config["task"], **config["options"])
+    except (TaskError, TypeError) as error:
+        version = folder.versions.get("worldline")
+        raise RunError(f"{str(folder.path)!r} was made by worldline {version}: {error}") from error
+    return make_environment(task, _run_config(config, None, quiet=True))
+
+
+def make_environment(task: Task, config: TrainConfig) -> Env:
+    """The environment of a run: the task on its engine, with the run's context and cameras."""
+    names = read_draws(config.context)
+    context = Context(names, visible=names if config.visible else ())
+    views = read_cameras(config.pixels, stack=config.frames, depth=config.depth)
+    cameras = Cameras(task.model, views, config.renderer) if views else None
+    return Env(task, config.physics, context, cameras)
+
+
+def _learner(
+    env: Env, config: TrainConfig, algorithm: Any, make: MakeLearner | None
+) -> Learner[Any]:
+    make = make or find_algorithm(name_of_algorithm(algorithm)).learner
+    worlds = Worlds(env, algorithm.num_worlds, context=read_draws(config.context) or None)
+    return make(worlds, algorithm)
+
+
+def _members(learner: Learner[S], config: TrainConfig) -> Learner[S]:
+    """The learner of one seed, or of all of them at once."""
+    return learner if config.seeds == 1 else population(learner)
+
+
+def _keys(config: TrainConfig) -> list[Key]:
+    """Keys for the first state, the evaluations and the video: `()` each, or `(seeds,)`."""
+    seeds = range(config.seed, config.seed + config.seeds)
+    of_each = [list(jax.random.split(jax.random.key(seed), 3)) for seed in seeds]
+    return of_each[0] if config.seeds == 1 else [jnp.stack(k) for k in zip(*of_each, strict=True)]
+
+
+def _assessment(env: Env, config: TrainConfig) -> Callable[[Policy], Evaluation]:
+    """Evaluates policies: each time in the same episodes, so that the policy alone differs."""
+    _, key, _ = _keys(config)
+    context = read_draws(config.context) or None
+    evaluate = evaluator(env, config.eval_episodes, context=context)
+    evaluate = evaluate if config.seeds == 1 else jax.vmap(evaluate)
+    return lambda policy: jax.device_get(evaluate(policy, jax.random.clone(key)))
+
+
+def _is_evaluated(step: int, steps_per_update: int, config: TrainConfig) -> bool:
+    """Whether one of the evaluations, even over the run, falls into the update that led here."""
+    before = (step - steps_per_update) * config.evaluations // config.steps
+    return step * config.evaluations // config.steps > before
+
+
+def _run_config(saved: Mapping[str, Any], steps: int | None, quiet: bool) -> TrainConfig:
+    """The run's configuration, from `saved_config`, with other steps if they are given."""
+    names = [field.name for field in dataclasses.fields(TrainConfig)]
+    known = {name: saved[name] for name in names if name in saved}
+    init_from = known.get("init_from") and Path(known["init_from"])
+    given = known | {"init_from": init_from, "steps": steps or saved["steps"], "quiet": quiet}
+    return TrainConfig(**given)
+
+
+def _resolved(task: str, env: Env, config: TrainConfig, algorithm: Any) -> dict[str, Any]:
     """The whole configuration, from which the run can be made again."""
+    name = name_of_algorithm(algorithm)
     options = {f.name: getattr(env.task, f.name) for f in dataclasses.fields(env.task) if f.init}
     return {
         "task": task,
         "options": options,
         **dataclasses.asdict(config),
         "out": None,
-        "algorithm": "ppo",
-        "ppo": dataclasses.asdict(ppo_config),
+        "algorithm": name,
+        name: dataclasses.asdict(algorithm),
     }
 
 
@@ -223,17 +458,12 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _measured(metrics: dict[str, float]) -> dict[str, float]:
-    """The metrics of an update; without means over episodes where none ended."""
-    unknown = () if metrics["train/episodes"] else ("train/return", "train/episode_length")
-    return {name: value for name, value in metrics.items() if name not in unknown}
-
-
-def _summary(evaluation: Evaluation) -> dict[str, float]:
+def _summary(evaluation: Evaluation) -> dict[str, Any]:
+    """What to report of an evaluation: a number each, or one for every seed."""
     return {
-        "eval/return": float(evaluation.episode_return.mean()),
-        "eval/return_std": float(evaluation.episode_return.std()),
-        "eval/length": float(evaluation.episode_length.mean()),
+        "eval/return": evaluation.episode_return.mean(axis=-1),
+        "eval/return_std": evaluation.episode_return.std(axis=-1),
+        "eval/length": evaluation.episode_length.mean(axis=-1),
     }
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +15,7 @@ from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn import ppo as ppo_module
-from worldline.learn.policy import state_of
-from worldline.learn.ppo import PPOConfig, ppo
+from worldline.learn.ppo import PPOConfig, clipped_loss, ppo, with_numbers
 from worldline.learn.rollout import evaluator, unroll
 from worldline.learn.run import run
 
@@ -81,16 +79,15 @@ def test_the_first_gradient_is_the_policy_gradient() -> None:
     policy = learner.policy(state)
     _, rollout, _ = unroll(worlds, state.acting.worlds, policy, state.acting.key, 16)
     batch, learning = ppo_module._prepare(SMALL, state.learning, rollout)
-    numbers = eqx.tree_at(lambda n: n.value_weight, learning.numbers, jnp.float32(0.0))
-    log_std = learning.networks.actor.log_std
+    numbers = with_numbers(state, value_weight=0.0).learning.numbers
 
     def ours(networks: Any) -> jax.Array:
-        return ppo_module.loss(networks, batch, log_std, numbers, False)[0]
+        return clipped_loss(networks, batch, numbers)[0]
 
     def theirs(networks: Any) -> jax.Array:
         return -(networks.actor(batch.obs).log_prob(batch.action) * batch.advantage).mean()
 
-    _, measured = ppo_module.loss(learning.networks, batch, log_std, numbers, False)
+    _, measured = clipped_loss(learning.networks, batch, numbers)
     assert abs(float(measured["ppo/kl"])) < 1e-6
     assert float(measured["ppo/clip_fraction"]) == 0.0
     for a, b in zip(
@@ -105,24 +102,23 @@ def test_the_ratio_is_clipped_on_the_side_that_would_gain() -> None:
     """At ratio e^0.5 the gradient is gone for a good action and alive for a bad one."""
     learner = learner_of(PROBE, SMALL)
     learning = learner.init(jax.random.key(0)).learning
-    networks, log_std = learning.networks, learning.networks.actor.log_std
+    networks = learning.networks
     obs = jnp.ones((1, 1))
     distribution = networks.actor(obs)
     action = distribution.mean + 0.1
     batch = ppo_module.Batch(
         obs=obs,
+        critic_obs=obs,
         action=action,
         log_prob=distribution.log_prob(action) - 0.5,
-        mean=distribution.mean,
+        distribution=distribution,
         value=jnp.zeros(1),
         advantage=jnp.ones(1),
         target=jnp.zeros(1),
     )
 
     def actor_gradient(batch: Any) -> float:
-        gradient = jax.grad(
-            lambda n: ppo_module.loss(n, batch, log_std, learning.numbers, False)[0]
-        )(networks)
+        gradient = jax.grad(lambda n: clipped_loss(n, batch, learning.numbers)[0])(networks)
         return float(jnp.abs(gradient.actor.mean.biases[-1]).max())
 
     assert actor_gradient(batch) == 0.0
@@ -139,16 +135,15 @@ def test_two_programs_each_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return wrapper
 
-    monkeypatch.setattr(ppo_module, "unroll", counted("act", ppo_module.unroll))
     monkeypatch.setattr(ppo_module, "learn", counted("learn", ppo_module.learn))
-    learner = learner_of.__wrapped__(PROBE, SMALL)
+    worlds = Worlds(Env(PROBE, "fake"), SMALL.num_worlds)
+    learner = ppo(worlds, SMALL, rollout=counted("act", unroll))
     for seed in range(2):
         state = learner.init(jax.random.key(seed))
         for _ in range(3):
             state, _ = learner.update(state)
-        numbers = eqx.tree_at(lambda n: n.clip, state.learning.numbers, jnp.float32(0.1))
-        state = eqx.tree_at(lambda s: s.learning.numbers, state, numbers)
-        learner.update(state)
+        changed = {field.name: 0.5 for field in dataclasses.fields(state.learning.numbers)}
+        learner.update(with_numbers(state, **changed))
     assert traces == {"act": 1, "learn": 1}
 
 
@@ -201,7 +196,7 @@ def test_value_ends_at_a_termination_and_goes_on_over_a_time_limit(
     for _ in range(150):
         state, _ = learner.update(state)
     learning = state.learning
-    obs = learning.statistics.normalize(state_of(state.acting.worlds.obs))
+    obs = learning.critic_statistics.normalize(state.acting.worlds.obs)
     np.testing.assert_allclose(learning.networks.critic(obs)[:, 0], value, rtol=0.03)
 
 

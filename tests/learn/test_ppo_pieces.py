@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +13,7 @@ import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.learn import ppo as ppo_module
-from worldline.learn.ppo import Batch, PPOConfig, PPOState, ppo
+from worldline.learn.ppo import Batch, PPOConfig, PPOState, ppo, with_numbers
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 
@@ -41,9 +40,7 @@ def beginning() -> tuple[Worlds, Learner[PPOState], PPOState]:
 def learning_rates(updates: int, **numbers: float) -> list[float]:
     """The learning rate of each update, with other numbers in the state: nothing recompiles."""
     _, learner, state = beginning()
-    changed = {name: jnp.float32(value) for name, value in numbers.items()}
-    where = lambda state: state.learning.numbers  # noqa: E731
-    state = eqx.tree_at(where, state, dataclasses.replace(where(state), **changed))
+    state = with_numbers(state, **numbers)
     rates = []
     with jax.debug_key_reuse(False):  # several series begin in the same state
         for _ in range(updates):
@@ -56,8 +53,8 @@ def test_the_learning_rate_falls_to_a_tenth():
     rates = learning_rates(6, anneal_updates=4)
     np.testing.assert_allclose(rates, 1e-3 * np.array([1, 0.775, 0.55, 0.325, 0.1, 0.1]), rtol=1e-5)
     config = dataclasses.replace(CONFIG, anneal_steps=4 * 64)  # four updates of 8 x 8 steps
-    numbers = ppo_module._begin_learning(config, jax.random.key(0), 4, 2).numbers
-    assert numbers.anneal_updates == 4
+    learner = ppo(beginning()[0], config)
+    assert learner.init(jax.random.key(0)).learning.numbers.anneal_updates == 4
 
 
 @pytest.mark.parametrize(
@@ -118,9 +115,10 @@ def test_the_value_loss_with_its_move_clipped_and_not():
         zeros = jnp.zeros((1, 1))
         batch = Batch(
             obs=zeros,
+            critic_obs=zeros,
             action=zeros,
             log_prob=zeros[0],
-            mean=zeros,
+            distribution=zeros,
             value=jnp.array([1.0]),
             advantage=zeros[0],
             target=jnp.array([3.0]),

@@ -54,11 +54,11 @@ def test_a_rollout_is_what_happened(env, policy):
     )
     # What was done is a draw from the policy there, of that density.
     distribution = policy.actor(policy.statistics.normalize(rollout.obs))
-    np.testing.assert_allclose(rollout.mean, distribution.mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(rollout.distribution.mean, distribution.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
         rollout.log_prob, distribution.log_prob(rollout.action), rtol=1e-5, atol=1e-5
     )
-    spread = np.asarray((rollout.action - rollout.mean) / jnp.exp(-1.0))
+    spread = np.asarray((rollout.action - rollout.distribution.mean) / jnp.exp(-1.0))
     assert abs(spread.mean()) < 0.25
     assert 0.75 < spread.std() < 1.25
 

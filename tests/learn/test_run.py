@@ -46,3 +46,15 @@ def test_what_is_not_a_number_stops_training_after_the_last_good_state(bad, nans
         for progress in run(learner, 0, 100):  # noqa: B007
             pass
     assert progress.state == 2
+
+
+def test_a_run_that_goes_on_counts_from_where_it_was():
+    later = list(run(counting(float), 3, 50, start=30))
+    assert [(progress.step, progress.state) for progress in later] == [(40, 4), (50, 5)]
+    assert list(run(counting(float), 5, 50, start=50)) == []
+
+
+def test_the_metrics_of_a_population_are_arrays():
+    learner = counting(lambda update: [update, 10.0 * update])
+    (progress,) = run(learner, 0, 10)
+    assert progress.metrics["loss"].tolist() == [1.0, 10.0]

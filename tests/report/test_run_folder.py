@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from worldline.errors import ConfigError, RunError
-from worldline.report import RunFolder
+from worldline.report import RunFolder, run_folder
 
 CONFIG = {"task": "gym/half-cheetah", "seed": 3, "ppo": {"epochs": 4, "range": (0.2, math.inf)}}
 
@@ -47,8 +47,8 @@ def test_config_file_is_strict_json_with_versions_and_nothing_else_is_left(tmp_p
     run = RunFolder.create(tmp_path / "run", CONFIG)
     content = json.loads((run.path / "config.json").read_text(), parse_constant=_refuse)
     assert content["versions"] == run.versions
-    assert set(run.versions) == {"worldline", "jax", "mujoco", "numpy", "python"}
-    assert [file.name for file in run.path.iterdir()] == ["config.json"]
+    assert set(run.versions) == {"worldline", "jax", "jaxlib", "mujoco", "numpy", "python"}
+    assert sorted(file.name for file in run.path.iterdir()) == [".lock", "config.json"]
 
 
 def test_config_that_no_file_can_hold_is_named(tmp_path):
@@ -145,19 +145,88 @@ def test_damage_in_the_middle_is_told_with_its_line(tmp_path):
 
 
 def test_tensorboard_holds_the_same_finite_numbers(tmp_path):
-    from tensorboardX.proto.event_pb2 import Event
-
     with RunFolder.create(tmp_path / "run", CONFIG) as run:
         run.write_metrics(10, 1.0, {"train/return": math.nan, "loss/value": 0.5})
         run.write_metrics(20, 2.0, {"train/return": 7.0})
-    (file,) = (run.path / "tensorboard").iterdir()
-    data, scalars = file.read_bytes(), []
-    while data:  # records of length, its checksum, an event, its checksum
-        (length,) = struct.unpack("<Q", data[:8])
-        event = Event.FromString(data[12 : 12 + length])
-        scalars += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
-        data = data[16 + length :]
-    assert scalars == [(10, "loss/value", 0.5), (20, "train/return", 7.0)]
+    assert scalars(run) == [(10, "loss/value", 0.5), (20, "train/return", 7.0)]
+
+
+def test_a_run_that_goes_back_to_a_step_forgets_what_came_after(tmp_path):
+    with RunFolder.create(tmp_path / "run", CONFIG) as run:
+        for step in (10, 20, 30):
+            run.write_metrics(step, step / 10, {"loss": math.nan if step == 10 else float(step)})
+        first_lines = run.metrics_file.read_text().splitlines()[:2]
+        run.rewind(25)
+        assert run.metrics_file.read_text().splitlines() == first_lines
+        run.write_metrics(30, 3.5, {"loss": 3.0})
+        run.close_files()
+        assert scalars(run) == [(20, "loss", 20.0), (30, "loss", 3.0)]
+    assert [row["step"] for row in run.read_metrics()] == [10, 20, 30]
+    with run:
+        run.rewind(0)
+    assert run.read_metrics() == []
+
+
+def test_one_process_writes_to_a_folder_at_a_time(tmp_path):
+    first = RunFolder.create(tmp_path / "run", CONFIG)
+    second = RunFolder.open(first.path)
+    with pytest.raises(RunError, match=r"another run is writing to .*/run'; wait for it"):
+        second.lock()
+    with pytest.raises(RunError, match="is not empty"):
+        RunFolder.create(first.path, CONFIG)
+    first.close()
+    with second:
+        second.lock()
+
+
+def test_a_folder_that_nobody_may_write_to_is_told(tmp_path, monkeypatch):
+    def read_only(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    RunFolder.create(tmp_path / "run", CONFIG).close()
+    monkeypatch.setattr("filelock.FileLock.acquire", read_only)
+    with pytest.raises(
+        RunError, match=r"cannot write .*/run': Permission denied; give --out a fol"
+    ):
+        RunFolder.open(tmp_path / "run").lock()
+
+
+def test_of_two_that_come_to_an_empty_folder_one_gets_it(tmp_path, monkeypatch):
+    """The second has seen the folder empty; the first then makes its run in it."""
+    check = run_folder._check_empty
+
+    def late(folder):
+        check(folder)
+        monkeypatch.setattr(run_folder, "_check_empty", check)
+        RunFolder.create(folder, CONFIG).close()
+
+    monkeypatch.setattr(run_folder, "_check_empty", late)
+    with pytest.raises(RunError, match="is not empty"):
+        RunFolder.create(tmp_path / "run", CONFIG)
+
+
+def test_a_configuration_is_replaced_in_part(tmp_path):
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    versions = run.versions
+    run.replace_config(seed=4)
+    assert RunFolder.open(run.path).config["seed"] == 4
+    assert RunFolder.open(run.path).config["task"] == CONFIG["task"]
+    assert RunFolder.open(run.path).versions == versions
+
+
+def scalars(run):
+    """What TensorBoard reads: step, name, value, in the order of the files."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for file in sorted((run.path / "tensorboard").iterdir()):
+        data = file.read_bytes()
+        while data:  # records of length, its checksum, an event, its checksum
+            (length,) = struct.unpack("<Q", data[:8])
+            event = Event.FromString(data[12 : 12 + length])
+            found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+            data = data[16 + length :]
+    return found
 
 
 def test_plot_writes_a_png(tmp_path):

@@ -34,10 +34,19 @@ class MLP(eqx.Module):
     biases: list[Array]
     """Of each layer, `(n_out,)`."""
     activation: Activation = eqx.field(static=True)
+    layer_norm: bool = eqx.field(static=True, default=False)
+    """Whether each hidden layer is normalised before its activation: Ba et al. (2016), without
+    their gains, which the next layer's weights can take over."""
 
     @classmethod
     def initial(
-        cls, key: Key, sizes: Sequence[int], activation: Activation, last_gain: float
+        cls,
+        key: Key,
+        sizes: Sequence[int],
+        activation: Activation,
+        last_gain: float,
+        *,
+        layer_norm: bool = False,
     ) -> MLP:
         """A network before training.
 
@@ -46,6 +55,7 @@ class MLP(eqx.Module):
             sizes: of the input, each hidden layer and the output.
             activation: between layers.
             last_gain: the gain of the last layer's weights.
+            layer_norm: whether each hidden layer is normalised.
         """
         shapes = list(itertools.pairwise(sizes))
         gains = [2**0.5] * (len(shapes) - 1) + [last_gain]
@@ -56,16 +66,23 @@ class MLP(eqx.Module):
             gain * _orthogonal(part.reshape(shape))
             for part, shape, gain in zip(parts, shapes, gains, strict=True)
         ]
-        return cls(weights, [jnp.zeros(size) for size in sizes[1:]], activation)
+        return cls(weights, [jnp.zeros(size) for size in sizes[1:]], activation, layer_norm)
 
     def __call__(self, x: Array) -> Array:
         """`(..., n_in)` to `(..., n_out)`."""
         activate = ACTIVATIONS[self.activation]
         *hidden, last = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
-            x = activate(x @ weight + bias)
+            x = x @ weight + bias
+            x = activate(layer_normalized(x) if self.layer_norm else x)
         weight, bias = last
         return x @ weight + bias
+
+
+def layer_normalized(x: Array) -> Array:
+    """`x`, `(..., n)`, with mean 0 and variance 1 over its last axis: Ba et al. (2016)."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
 
 
 def _orthogonal(noise: Array) -> Array:
@@ -82,7 +99,7 @@ class Gaussian(eqx.Module):
     mean: Array
     """`(..., nact)`"""
     log_std: Array
-    """`(nact,)` or `(..., nact)`"""
+    """`(..., nact)`"""
 
     def at(self, noise: Array) -> Array:
         """The draw that standard normal noise `(..., nact)` makes of it, `(..., nact)`."""
@@ -114,4 +131,22 @@ class Actor(eqx.Module):
 
     def __call__(self, obs: Array) -> Gaussian:
         """The distribution of actions at normalised observations `(..., nobs)`."""
-        return Gaussian(self.mean(obs), self.log_std)
+        mean = self.mean(obs)
+        return Gaussian(mean, jnp.broadcast_to(self.log_std, mean.shape))
+
+
+class StateDependentActor(eqx.Module):
+    """A Gaussian policy whose mean and spread are both a network's."""
+
+    network: MLP
+    """Gives the mean, then the logarithm of the standard deviation: `(..., 2 nact)`."""
+
+    def __call__(self, obs: Array) -> Gaussian:
+        """The distribution of actions at normalised observations `(..., nobs)`."""
+        mean, log_std = jnp.split(self.network(obs), 2, axis=-1)
+        return Gaussian(mean, jnp.clip(log_std, -10.0, 2.0))
+
+
+def log_tanh_slope(x: Array) -> Array:
+    """The logarithm of `1 - tanh(x)**2`, the derivative of tanh; exact far from 0 too."""
+    return 2.0 * (jnp.log(2.0) - x - jax.nn.softplus(-2.0 * x))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 
@@ -30,7 +32,7 @@ class RunningStatistics(eqx.Module):
     def update(self, values: Array) -> RunningStatistics:
         """With `values`, `(..., n)`, seen too."""
         axes = tuple(range(values.ndim - self.mean.ndim))
-        number = jnp.float32(values.size // max(self.mean.size, 1))
+        number = jnp.float32(math.prod(values.shape[: len(axes)]))
         mean, variance = values.mean(axes), values.var(axes)
         total = self.count + number
         shift = mean - self.mean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
@@ -10,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.errors import TaskError
-from worldline.learn.nets import Actor
 from worldline.learn.normalizer import RunningStatistics
+from worldline.pixels.camera import image_names
 from worldline.types import Array, Key, Observation
 
 Squash: TypeAlias = Literal["clip", "tanh"]
@@ -20,21 +21,26 @@ Squash: TypeAlias = Literal["clip", "tanh"]
 class Policy(eqx.Module):
     """Normaliser, network and action bounds in one pytree; a callable."""
 
-    actor: Actor
+    actor: Any
+    """A module from normalised observations, `(..., nobs)`, to a distribution of raw actions with
+    a `mean`, `(..., nact)`, and `at(noise)`: the draw that standard normal noise makes."""
     statistics: RunningStatistics
-    """Of the observations."""
+    """Of the observations that the actor reads, `(nobs,)`."""
     low: Array
     """Lowest action, `(nact,)`."""
     high: Array
     """Highest action, `(nact,)`."""
     squash: Squash = eqx.field(static=True)
     """How the network's unbounded output comes into [-1, 1] before it is scaled to the bounds."""
+    obs_keys: tuple[str, ...] = eqx.field(static=True, default=("state",))
+    """Which parts of a dict of observations the actor reads, side by side."""
 
     def __call__(self, obs: Any, key: Key | None = None) -> Any:
         """The action at an observation, one or many.
 
         Args:
-            obs: `(nobs,)` or `(..., nobs)`, as the environment gives it; or a dict with `state`.
+            obs: `(nobs,)` or `(..., nobs)`, as the environment gives it; or a dict with the
+                policy's `obs_keys`.
             key: draws the action; None takes the most likely one.
 
         Returns:
@@ -43,14 +49,20 @@ class Policy(eqx.Module):
         Raises:
             TaskError: the observation has another size than those the policy was trained on.
         """
-        flat = state_of(obs)
+        selected = select(obs, self.obs_keys)
+        flat = numbers_of(selected)
         size = self.statistics.mean.shape[0]
         if flat.shape[-1:] != (size,):
             raise TaskError(
                 f"the observation has shape {flat.shape}; this policy takes (..., {size})"
             )
-        action = _act(self, jnp.asarray(flat, jnp.float32), key)
-        return action if isinstance(flat, jax.Array) else np.asarray(action)
+        action = _act(self, with_numbers_of(selected, jnp.asarray(flat, jnp.float32)), key)
+        on_device = any(isinstance(part, jax.Array) for part in jax.tree.leaves(selected))
+        return action if on_device else np.asarray(action)
+
+    def distribution(self, obs: Observation) -> Any:
+        """The distribution of raw actions, which `to_action` brings into the bounds."""
+        return self.actor(normalized(self.statistics, select(obs, self.obs_keys)))
 
     def to_action(self, raw: Array) -> Array:
         """The network's unbounded output `(..., nact)` in the units of the environment."""
@@ -62,8 +74,8 @@ class Policy(eqx.Module):
 
 
 @eqx.filter_jit
-def _act(policy: Policy, obs: Array, key: Key | None) -> Array:
-    distribution = policy.actor(policy.statistics.normalize(obs))
+def _act(policy: Policy, obs: Any, key: Key | None) -> Array:
+    distribution = policy.actor(normalized(policy.statistics, obs))  # already selected
     raw = (
         distribution.mean
         if key is None
@@ -72,14 +84,53 @@ def _act(policy: Policy, obs: Array, key: Key | None) -> Array:
     return policy.to_action(raw)
 
 
+def select(obs: Observation | Any, keys: Sequence[str]) -> Any:
+    """Parts of an observation side by side, `(..., n)`; an array is its own only part, `state`.
+
+    Where images are among the parts, a dict: the images by name, and all else as its `state`.
+
+    Raises:
+        TaskError: a part is missing.
+    """
+    parts = obs if isinstance(obs, dict) else {"state": obs}
+    for key in keys:
+        if key not in parts:
+            raise TaskError(
+                f"the observation has {sorted(parts)} but no {key!r} for the policy to read"
+            )
+    images = {key: parts[key] for key in image_names(keys)}
+    if images:
+        rest = [key for key in keys if key not in images]
+        first = next(iter(images.values()))
+        nothing = np.zeros((*first.shape[:-3], 0), np.float32)
+        return {"state": select(parts, rest) if rest else nothing, **images}
+    chosen = [parts[key] for key in keys]
+    if len(chosen) == 1:
+        return chosen[0]
+    if any(isinstance(part, jax.Array) for part in chosen):
+        return jnp.concatenate(chosen, axis=-1)
+    return np.concatenate(chosen, axis=-1)
+
+
+def numbers_of(selected: Any) -> Any:
+    """What `select` gave, without images."""
+    return selected["state"] if isinstance(selected, dict) else selected
+
+
+def with_numbers_of(selected: Any, numbers: Any) -> Any:
+    """What `select` gave, with other numbers beside the same images."""
+    return {**selected, "state": numbers} if isinstance(selected, dict) else numbers
+
+
+def normalized(statistics: RunningStatistics, selected: Any) -> Any:
+    """What `select` gave, as networks read it: numbers normalised, images as they are."""
+    return with_numbers_of(selected, statistics.normalize(numbers_of(selected)))
+
+
 def state_of(obs: Observation | Any) -> Any:
-    """The flat part of an observation that the policy reads: itself, or its `state`.
+    """The flat part of an observation: itself, or its `state`.
 
     Raises:
         TaskError: a dict without `state`.
     """
-    if not isinstance(obs, dict):
-        return obs
-    if "state" not in obs:
-        raise TaskError(f"the observation has {sorted(obs)} but no 'state' for the policy to read")
-    return obs["state"]
+    return select(obs, ("state",))

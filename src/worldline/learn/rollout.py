@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from worldline.env.env import Env
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.env.worlds import ContextLike, Worlds, WorldsState
 from worldline.errors import ConfigError
-from worldline.learn.policy import Policy, state_of
+from worldline.learn.policy import Policy
 from worldline.types import Array, Key, Metrics, PyTree
 
 
@@ -24,8 +24,8 @@ class Rollout(NamedTuple):
     """The policy's own choice, before it was brought into the bounds, `(T, B, nact)`."""
     log_prob: Array
     """Its log density when it was chosen, `(T, B)`."""
-    mean: Array
-    """The mean of the distribution it was drawn from, `(T, B, nact)`."""
+    distribution: Any
+    """What it was drawn from."""
     reward: Array
     terminated: Array
     truncated: Array
@@ -34,9 +34,24 @@ class Rollout(NamedTuple):
 
 
 def unroll(
-    worlds: Worlds, state: WorldsState, policy: Policy, key: Key, length: int
+    worlds: Worlds,
+    state: WorldsState,
+    policy: Policy,
+    key: Key,
+    length: int,
+    *,
+    checkpoint: bool = False,
 ) -> tuple[WorldsState, Rollout, Metrics]:
     """Takes `length` steps in all worlds with actions drawn from the policy.
+
+    Args:
+        worlds: where to act.
+        state: the worlds before the first step.
+        policy: how to act.
+        key: of the actions.
+        length: T.
+        checkpoint: for a gradient through the worlds: compute each step anew in the backward pass,
+            instead of keeping what it needs.
 
     Returns:
         The worlds after them, what happened, and a summary: `return` and `episode_length` are means
@@ -45,14 +60,14 @@ def unroll(
     """
 
     def step(state: WorldsState, noise: Array) -> tuple[WorldsState, tuple[Rollout, Metrics]]:
-        distribution = policy.actor(policy.statistics.normalize(state_of(state.obs)))
+        distribution = policy.distribution(state.obs)
         raw = distribution.at(noise)
         after, step = worlds.step(state, policy.to_action(raw))
         taken = Rollout(
             obs=state.obs,
             action=raw,
             log_prob=distribution.log_prob(raw),
-            mean=distribution.mean,
+            distribution=distribution,
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -62,7 +77,8 @@ def unroll(
 
     # Drawn at once: a generator run by run in the loop would cost as much as small physics.
     noise = jax.random.normal(key, (length, worlds.num_worlds, *policy.low.shape))
-    state, (rollout, metrics) = jax.lax.scan(step, state, noise)
+    step_of = jax.checkpoint(step) if checkpoint else step
+    state, (rollout, metrics) = jax.lax.scan(step_of, state, noise)
     return state, rollout, _summary(metrics, rollout.terminated | rollout.truncated)
 
 
@@ -92,9 +108,18 @@ class Evaluation(NamedTuple):
     episode_length: Array
 
 
+#: Runs a policy for an episode a world.
+Evaluator: TypeAlias = Callable[..., Evaluation]
+
+
 def evaluator(
-    env: Env, num_episodes: int, *, episode_length: int | None = None, deterministic: bool = True
-) -> Callable[[Policy, Key], Evaluation]:
+    env: Env,
+    num_episodes: int,
+    *,
+    episode_length: int | None = None,
+    deterministic: bool = True,
+    context: ContextLike | None = None,
+) -> Evaluator:
     """A compiled function that runs a policy for `num_episodes` episodes, in worlds of its own.
 
     Args:
@@ -102,15 +127,22 @@ def evaluator(
         num_episodes: B; each world runs one episode.
         episode_length: as in `Worlds`.
         deterministic: the most likely action, rather than a draw.
+        context: as in `Worlds`.
+
+    Returns:
+        `(policy, key, context=None) -> Evaluation`; its context, `(B,)` a feature, is that of
+        `Worlds.reset`.
 
     Raises:
         ConfigError: the episodes have no time limit.
     """
-    worlds = Worlds(env, num_episodes, episode_length)
+    worlds = Worlds(env, num_episodes, episode_length, context=context)
     if not worlds.episode_length:
         raise ConfigError("episodes without a time limit cannot be evaluated; give episode_length")
 
-    def evaluate(policy: Policy, key: Key) -> Evaluation:
+    def evaluate(
+        policy: Policy, key: Key, context: Mapping[str, Array] | None = None
+    ) -> Evaluation:
         start_key, action_key = jax.random.split(key)
         nothing = Evaluation(jnp.zeros(num_episodes), jnp.zeros(num_episodes, jnp.int32))
 
@@ -123,7 +155,7 @@ def evaluator(
             running &= ~(step.terminated | step.truncated)
             return state, running, result, time + 1
 
-        state = worlds.reset(start_key)
+        state = worlds.reset(start_key, context=context)
         running = jnp.ones(num_episodes, bool)
         carry = (state, running, nothing, jnp.int32(0))
         return jax.lax.while_loop(lambda carry: carry[1].any(), step, carry)[2]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
+import numpy as np
 
 from worldline.errors import TrainingDivergedError
 from worldline.learn.policy import Policy
-from worldline.types import Key, Metrics
+from worldline.types import Key, Metrics, PyTree
 
 S = TypeVar("S")
 
@@ -26,6 +27,9 @@ class Learner(NamedTuple, Generic[S]):
     """The policy to take away."""
     steps_per_update: int
     """Environment steps that `update` takes, over all worlds."""
+    parts: Mapping[str, Callable[[S], PyTree]] = {}
+    """Parts of the state that another run can begin with, such as `actor`, `critic` and
+    `statistics`: each name with the function that gives that part of a state."""
 
 
 class Progress(NamedTuple, Generic[S]):
@@ -34,38 +38,46 @@ class Progress(NamedTuple, Generic[S]):
     step: int
     """Environment steps taken since the run began, over all worlds."""
     state: S
-    metrics: dict[str, float]
+    metrics: dict[str, Any]
+    """Numbers by name; of a population, arrays of one for each member."""
     seconds: float
     """Wall-clock time since the run began, compilation included."""
     update_seconds: float
     """Wall-clock time of this update alone."""
 
 
-def run(learner: Learner[S], state: S, steps: int) -> Iterator[Progress[S]]:
-    """Trains for at least `steps` environment steps, and yields after every update.
+def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[Progress[S]]:
+    """Trains until at least `steps` environment steps are taken, and yields after every update.
 
     What else happens in a run (evaluation, checkpoints, reports, stopping early) is the body of
     the caller's loop.
+
+    Args:
+        learner: the algorithm.
+        state: where to begin, or to go on from.
+        steps: of the whole run.
+        start: steps that were taken before, to come to `state`.
 
     Raises:
         TrainingDivergedError: a metric is no longer finite. The last state yielded was good.
     """
     began = time.perf_counter()
-    step = 0
+    step = start
     while step < steps:
         update_began = time.perf_counter()
         state, metrics = learner.update(state)
         step += learner.steps_per_update
-        numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        numbers = {name: np.asarray(value)[()] for name, value in jax.device_get(metrics).items()}
+        numbers = {n: v if isinstance(v, np.ndarray) else float(v) for n, v in numbers.items()}
         _check_finite(numbers, step)
         now = time.perf_counter()
         yield Progress(step, state, numbers, now - began, now - update_began)
 
 
 def _check_finite(metrics: dict[str, Any], step: int) -> None:
-    bad = [name for name, value in metrics.items() if value != value or abs(value) == float("inf")]
-    if bad:
-        raise TrainingDivergedError(
-            f"training diverged after {step} steps: {bad[0]} is {metrics[bad[0]]}; "
-            "lower the learning rate"
-        )
+    for name, value in metrics.items():
+        bad = np.ravel(value)[~np.isfinite(np.ravel(value))]
+        if bad.size:
+            raise TrainingDivergedError(
+                f"training diverged after {step} steps: {name} is {bad[0]}; lower the learning rate"
+            )

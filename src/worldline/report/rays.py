@@ -6,6 +6,7 @@ shadows and a pale chequered floor; no textures, tendons, sites or skins.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, TypeAlias
 
 import mujoco
@@ -37,7 +38,7 @@ class RayPainter:
     """
 
     def __init__(self, model: mujoco.MjModel, size: tuple[int, int]) -> None:
-        self._model = model
+        self._model = _without_bounds(model)
         self._scene = mujoco.MjvScene(model, maxgeom=1)
         self._colours = _geom_colours(model)
         self._planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
@@ -134,6 +135,20 @@ class RayPainter:
                 geom, distance, normal, count, mujoco.mjMAXVAL,
             )  # fmt: skip
         return geom, distance, normal.reshape(-1, 3)
+
+
+def _without_bounds(model: mujoco.MjModel) -> mujoco.MjModel:
+    """A copy in which each ray is held against every geom.
+
+    `mj_multiRay` (MuJoCo 3.17 to 4.0) first holds it against bounds of bodies and geoms, and so
+    misses some geoms of a body that has several. Meshes keep the bounds of their parts.
+    """
+    model = copy.copy(model)
+    model.geom_rbound[:] = 0.0
+    for start, count in zip(model.body_bvhadr, model.body_bvhnum, strict=True):
+        model.bvh_aabb[start : start + count, :3] = 0.0
+        model.bvh_aabb[start : start + count, 3:] = 1e3 * max(1.0, float(model.stat.extent))
+    return model
 
 
 def _chequer(point: NDArray, spread: NDArray, rays: NDArray) -> NDArray:

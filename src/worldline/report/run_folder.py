@@ -7,7 +7,7 @@ import json
 import math
 import os
 import platform
-import tempfile
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +15,14 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from worldline.errors import ConfigError, RunError, did_you_mean
+from worldline.files import whole_file
 from worldline.report.curves import plot_curves
 
 #: The libraries whose versions decide what a run's numbers were.
-_LIBRARIES = ("worldline", "jax", "mujoco", "numpy")
+_LIBRARIES = ("worldline", "jax", "jaxlib", "mujoco", "numpy")
+
+#: Held by the process that writes to the folder; the system lets go of it when that dies.
+_LOCK_FILE = ".lock"
 
 #: JSON has no word for these numbers; in a configuration they are written as strings.
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -30,9 +34,11 @@ class RunFolder:
     ```
     config.json      the resolved configuration, and the versions that it ran with
     metrics.jsonl    one JSON object a line: step, seconds, and named numbers
+    checkpoints/     the whole training state, to go on from
     tensorboard/     the same numbers for `tensorboard --logdir`
     curves.png       learning curves
     episode.mp4      an evaluation episode; episode.png: a few of its frames
+    seed-3/          of a run of several seeds: a run folder for each
     ```
 
     Make one with `create` or `open`. It is a context manager; leaving it closes its files.
@@ -40,12 +46,13 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock: Any = None
         self._metrics: IO[str] | None = None
         self._tensorboard: Any = None
 
     @classmethod
     def create(cls, path: str | os.PathLike[str] | None, config: Mapping[str, Any]) -> Self:
-        """A new run folder with its configuration in it.
+        """A new run folder with its configuration in it, for this process alone to write to.
 
         Args:
             path: the folder, which must be new or empty; None for
@@ -59,17 +66,23 @@ class RunFolder:
         content = {
             "config": _to_json(config),
             "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            **_versions(),
+            "versions": library_versions(),
         }
         folder = _default_path(config) if path is None else Path(path)
+        run = cls(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
-                raise RunError(f"the folder {str(folder)!r} is not empty; give --out a new one")
-            _write(folder / "config.json", json.dumps(content, indent=2, allow_nan=False) + "\n")
+            _check_empty(folder)
+            run.lock()
+            _check_empty(folder)  # of two that came at the same time, the second sees the first's
+            run._write_config(content)
         except OSError as error:
+            run.close()
             raise _unwritable(folder, error) from error
-        return cls(folder)
+        except BaseException:
+            run.close()
+            raise
+        return run
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -91,11 +104,44 @@ class RunFolder:
         run._read_config()
         return run
 
+    def lock(self) -> None:
+        """Takes the folder for this process alone to write to, until `close`.
+
+        Raises:
+            RunError: another run is writing to it, or nobody can.
+        """
+        from filelock import FileLock, Timeout
+
+        self._lock = FileLock(self.path / _LOCK_FILE)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            self._lock = None
+            raise RunError(
+                f"another run is writing to {str(self.path)!r}; wait for it, or give another folder"
+            ) from None
+        except OSError as error:
+            self._lock = None
+            raise _unwritable(self.path, error) from error
+
     @property
     def config(self) -> dict[str, Any]:
         """The configuration, as `create` was given it but for the types that JSON lacks."""
         config: dict[str, Any] = _from_json(self._read_config()["config"])
         return config
+
+    def replace_config(self, **changes: Any) -> None:
+        """Writes other values of the configuration to `config.json`.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        content = self._read_config()
+        content["config"] |= _to_json(changes)
+        try:
+            self._write_config(content)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
 
     @property
     def versions(self) -> dict[str, str]:
@@ -148,6 +194,32 @@ class RunFolder:
         except OSError as error:
             raise _unwritable(self.metrics_file, error) from error
 
+    def rewind(self, step: int) -> None:
+        """Forgets all numbers of later steps than `step`, for a run that goes on from there.
+
+        TensorBoard's files are written anew from `metrics.jsonl`, which is ahead of them: they
+        lack what a kill found in memory.
+
+        Raises:
+            RunError: the folder cannot be written.
+        """
+        self.close_files()
+        if not self.metrics_file.exists():
+            return
+        rows = [row for row in self.read_metrics() if row["step"] <= step]
+        try:
+            kept = self.metrics_file.read_text().splitlines(keepends=True) if rows else []
+            with whole_file(self.metrics_file) as file:
+                file.write("".join(kept[: len(rows)]).encode())
+            shutil.rmtree(self._tensorboard_folder, ignore_errors=True)
+        except OSError as error:
+            raise _unwritable(self.metrics_file, error) from error
+        for row in rows:  # on the clock as if it had not stopped
+            wall = time.time() - rows[-1]["seconds"] + row["seconds"]
+            for name, value in row.items():
+                if name not in ("step", "seconds") and math.isfinite(value):
+                    self._scalars().add_scalar(name, value, int(row["step"]), wall)
+
     def read_metrics(self) -> list[dict[str, float]]:
         """All lines written so far; null comes back as nan. No metrics yet is an empty list.
 
@@ -191,6 +263,13 @@ class RunFolder:
         return self.curves_file
 
     def close(self) -> None:
+        """Closes the files, and lets others write to the folder."""
+        self.close_files()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def close_files(self) -> None:
         """Closes the files. Writing again opens them again."""
         if self._metrics is not None:
             self._metrics.close()
@@ -225,18 +304,32 @@ class RunFolder:
             ) from error
         return dict(content)
 
+    def _write_config(self, content: Mapping[str, Any]) -> None:
+        with whole_file(self.path / "config.json") as file:
+            file.write((json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+    @property
+    def _tensorboard_folder(self) -> Path:
+        return self.path / "tensorboard"
+
     def _scalars(self) -> Any:
         """The TensorBoard writer, made when first needed: its import would delay a run's start."""
         if self._tensorboard is None:
             from tensorboardX import SummaryWriter
 
-            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"), flush_secs=10)
+            self._tensorboard = SummaryWriter(str(self._tensorboard_folder), flush_secs=10)
         return self._tensorboard
 
 
-def _versions() -> dict[str, dict[str, str]]:
+def library_versions() -> dict[str, str]:
+    """The versions of Python and of the libraries here and now."""
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return {"versions": {**versions, "python": platform.python_version()}}
+    return {**versions, "python": platform.python_version()}
+
+
+def _check_empty(folder: Path) -> None:
+    if any(file.name != _LOCK_FILE for file in folder.iterdir()):
+        raise RunError(f"the folder {str(folder)!r} is not empty; give --out a new one")
 
 
 def _default_path(config: Mapping[str, Any]) -> Path:
@@ -252,20 +345,6 @@ def _numbered(path: Path) -> Iterator[Path]:
     while True:
         yield path.with_name(f"{path.name}-{number}")
         number += 1
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all, whenever the process dies."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
 
 
 def _append(path: Path) -> IO[str]:

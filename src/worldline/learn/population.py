@@ -1,0 +1,45 @@
+"""Population: several seeds, or several values of a number, that train in one program."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from worldline.learn.run import Learner
+from worldline.types import Key, Metrics, PyTree
+
+S = TypeVar("S")
+
+
+def population(learner: Learner[S]) -> Learner[S]:
+    """A learner of many: every leaf of its state and of its policy has a first axis of members.
+
+    Each member is what `learner` makes of its own key, up to the order in which XLA adds up
+    numbers. `init` takes keys, `(n,)`; metrics are `(n,)`; a step counts once, whatever n.
+
+    ```
+    members = population(learner)
+    state = members.init(jax.random.split(jax.random.key(0), 4))
+    state = jax.vmap(lambda state, clip: with_numbers(state, clip=clip))(state, clips)
+    state, metrics = members.update(state)
+    ```
+    """
+
+    def init(keys: Key) -> S:
+        return _stacked(*(learner.init(key) for key in keys))
+
+    def update(states: S) -> tuple[S, Metrics]:
+        # Not inside one more `jit`: so an update stays the learner's own programs, of which those
+        # that JAX can keep between processes are kept. JAX's check for keys used twice does not
+        # follow keys into a `vmap`, and would take all of them as used.
+        with jax.debug_key_reuse(False):
+            return jax.vmap(learner.update)(states)
+
+    return learner._replace(init=init, update=update, policy=jax.vmap(learner.policy))
+
+
+@jax.jit
+def _stacked(*trees: PyTree) -> PyTree:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
