@@ -1,53 +1,78 @@
 # The same commands as CI. `make train` and `make test` do all set-up on a fresh machine.
 PYTHON ?= python3
+# Optional parts to install and test as well, such as EXTRAS=torchrl,sb3.
 EXTRAS ?=
+# What PyTorch to install where one of them needs it.
+TORCH  ?= torch
 VENV   := .venv
 BIN    := $(VENV)/bin
 TASK   ?= gym/half-cheetah
 extras  = $(if $(EXTRAS),$(COMMA)$(EXTRAS))
 COMMA  := ,
+torch   = $(if $(or $(findstring torchrl,$(EXTRAS)),$(findstring sb3,$(EXTRAS))),$(TORCH))
+# Other extras, another stamp: what they need is installed then.
+INSTALLED = $(VENV)/.installed$(subst $(COMMA),-,$(extras))
 
-.PHONY: help train test check format bench docs build clean
+# dm_control's own environments load with MuJoCo 3 alone: tests against them have a home of their own.
+PARITY  := .parity-venv
+UV      := $(shell command -v uv)
+pip_in   = $(if $(UV),$(UV) pip install --python $(1)/bin/python,$(1)/bin/python -m pip install)
+
+.PHONY: help train test exhaustive parity check format bench docs build clean
 
 help:
 	@echo "make train    install, then train $(TASK) and show the result"
 	@echo "make test     install, then run every test"
+	@echo "make exhaustive  the property tests of every task of the suite"
+	@echo "make parity   compare the suite/* tasks with dm_control, in an environment with MuJoCo 3.17"
 	@echo "make check    lint, format check and strict types"
 	@echo "make bench    every published figure, against its peers (long)"
 	@echo "make docs     the documentation, as a site in site/"
 	@echo "make build    build the wheel and smoke-test it in an environment of its own"
 
-$(VENV)/.installed: pyproject.toml
+$(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(if $(torch),$(BIN)/python -m pip install --quiet $(torch))
 	$(BIN)/python -m pip install --quiet --editable '.[dev$(extras)]'
 	@touch $@
 
-train: $(VENV)/.installed
+train: $(INSTALLED)
 	$(BIN)/worldline train $(TASK)
 
-test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not slow"
-	$(BIN)/python -m pytest -m slow
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations 15 -m "not slow and not exhaustive"
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations 15 -m "slow and not exhaustive"
 
-check: $(VENV)/.installed
+exhaustive: $(INSTALLED)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m exhaustive
+
+$(PARITY)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(PARITY)
+	$(call pip_in,$(PARITY)) --quiet mujoco==3.17.0 dm-control==1.0.50 pytest hypothesis --editable .
+	@touch $@
+
+parity: $(PARITY)/.installed
+	$(PARITY)/bin/python -m pytest tests/parity
+
+check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(VENV)/.installed
+format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed
+bench: $(INSTALLED)
 	$(BIN)/worldline bench step
 	$(BIN)/worldline bench train
 
-docs: $(VENV)/.installed
+docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
-build: $(VENV)/.installed
+build: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --quiet --outdir dist
 	$(PYTHON) -m venv --clear .build-venv
@@ -55,4 +80,4 @@ build: $(VENV)/.installed
 	.build-venv/bin/worldline list
 
 clean:
-	rm -rf $(VENV) .build-venv dist site runs
+	rm -rf $(VENV) $(PARITY) .build-venv dist site runs

@@ -85,9 +85,12 @@ class StepWorker:
         command: how to start it.
         env_steps: environment steps in one of its batched steps.
         seconds: how long each timing should take.
+        trial: batched steps to find out how many that is, and the fewest of a timing.
     """
 
-    def __init__(self, command: Sequence[str], env_steps: int, seconds: float) -> None:
+    def __init__(
+        self, command: Sequence[str], env_steps: int, seconds: float, trial: int = 8
+    ) -> None:
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -99,12 +102,18 @@ class StepWorker:
         self._env_steps = env_steps
         if self._answer() != "ready":
             raise RuntimeError(f"{' '.join(command)} does not start")
-        trial = 8
         self._steps = max(trial, round(trial * seconds / self._seconds(trial)))
 
     def rate(self) -> float:
         """Environment steps a second."""
         return self._steps * self._env_steps / self._seconds(self._steps)
+
+    def memory_after(self, steps: int) -> float:
+        """The process's resident memory after more steps, MiB (Linux only)."""
+        self._seconds(steps)
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) / 1024
 
     def close(self) -> None:
         """Ends the process."""

@@ -270,6 +270,7 @@ def test_a_kill_leaves_whole_checkpoints(tmp_path):
         run.mkdir()
         process = subprocess.Popen([sys.executable, "-c", program, run], cwd=HERE)
         while not list(run.glob("checkpoints/step-*.npz")):
+            assert process.poll() is None
             time.sleep(0.01)
         time.sleep(delay)
         process.kill()

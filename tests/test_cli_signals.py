@@ -16,8 +16,6 @@ from worldline.report import RunFolder
 pytestmark = pytest.mark.slow
 
 WORLDLINE = Path(sys.executable).parent / "worldline"
-#: In the order in which they appear: the first with the compilation still to come.
-FILES = ("config.json", "metrics.jsonl", "policy.npz")
 
 
 def train(folder: Path, until: str, *more: str) -> subprocess.Popen[str]:
@@ -35,8 +33,22 @@ def train(folder: Path, until: str, *more: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    ("file", "number"),
+    [
+        ("config.json", signal.SIGINT),
+        ("metrics.jsonl", signal.SIGTERM),
+        *(
+            pytest.param(file, number, marks=pytest.mark.exhaustive)
+            for file, number in (
+                ("config.json", signal.SIGTERM),
+                ("metrics.jsonl", signal.SIGINT),
+                ("policy.npz", signal.SIGINT),
+                ("policy.npz", signal.SIGTERM),
+            )
+        ),
+    ],
+)
 def test_one_signal_ends_training_well(tmp_path, file, number):
     folder = tmp_path / "run"
     process = train(folder, file)
@@ -66,8 +78,22 @@ def test_a_second_one_ends_it_at_once(tmp_path):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("delay", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("file", "delay"),
+    [
+        ("metrics.jsonl", 0.0),
+        ("policy.npz", 0.3),
+        *(
+            pytest.param(file, delay, marks=pytest.mark.exhaustive)
+            for file, delay in (
+                ("config.json", 0.0),
+                ("config.json", 0.3),
+                ("metrics.jsonl", 0.3),
+                ("policy.npz", 0.0),
+            )
+        ),
+    ],
+)
 def test_a_kill_leaves_a_policy_or_none_and_metrics_that_can_be_read(tmp_path, file, delay):
     folder = tmp_path / "run"
     process = train(folder, file)
