@@ -19,6 +19,22 @@ from worldline.variation.domain import Ranges
 Curriculum = Callable[[Metrics, Ranges], Ranges]
 
 
+def moved(curriculum: Curriculum, metrics: Metrics, ranges: Ranges) -> Ranges:
+    """What a curriculum makes of the ranges, of the same types as they have.
+
+    Raises:
+        ConfigError: it gave other names or shapes.
+    """
+    after = curriculum(metrics, ranges)
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (ranges, after)]
+    if shapes[0] != shapes[1]:
+        raise ConfigError(
+            f"the curriculum turned ranges of shapes {shapes[0]} into {shapes[1]}; "
+            "it must keep their names and shapes"
+        )
+    return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), ranges, after)
+
+
 def schedule(start: Ranges, end: Ranges, updates: int) -> Curriculum:
     """Moves ranges from one place to another at a fixed pace, whatever the policy does.
 
@@ -79,12 +95,12 @@ def automatic(
         step = jnp.where(level >= widen_at, 1.0, jnp.where(level < narrow_at, -1.0, 0.0)) / updates
         step = jnp.where(metrics["train/episodes"] > 0, step, 0.0)
 
-        def moved(now: Array, narrow: Array, wide: Array) -> Array:
+        def stepped(now: Array, narrow: Array, wide: Array) -> Array:
             ends = jnp.minimum(narrow, wide), jnp.maximum(narrow, wide)
             return jnp.clip(now + step * (wide - narrow), *ends)
 
         now = {name: _known(ranges, start)[name] for name in start}
-        return {**ranges, **jax.tree.map(moved, now, dict(start), dict(limits))}
+        return {**ranges, **jax.tree.map(stepped, now, dict(start), dict(limits))}
 
     return curriculum
 

@@ -28,6 +28,7 @@ import optax
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.errors import ConfigError, did_you_mean
+from worldline.learn.curriculum import Curriculum, moved
 from worldline.learn.nets import ACTIVATIONS, MLP, Activation, Actor
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy, Squash, normalized, numbers_of, select
@@ -230,9 +231,6 @@ MakeNetworks: TypeAlias = Callable[[Key, int, int, int], Networks | SharedEyes]
 #: From networks, a batch and the numbers to what is minimised, `()`, and what to report of it.
 Loss: TypeAlias = Callable[[Networks, Batch, Numbers], tuple[Array, Metrics]]
 
-#: From what an update measured and the present ranges to those of the episodes to come.
-Curriculum: TypeAlias = Callable[[Metrics, Ranges], Ranges]
-
 
 def ppo(
     worlds: Worlds,
@@ -303,7 +301,7 @@ def ppo(
         learning, measured = learn(config, pieces, learning, rollout)
         metrics = {f"train/{name}": value for name, value in summary.items()} | measured
         if curriculum is not None:
-            ranges = _like(ranges, curriculum(metrics, ranges))
+            ranges = moved(curriculum, metrics, ranges)
         return learning, ranges, metrics
 
     def init(key: Key) -> PPOState:
@@ -702,17 +700,6 @@ def _clip_norm(gradient: PyTree, largest: Array) -> tuple[PyTree, Array]:
 def _standardized(values: Array) -> Array:
     """With mean 0 and standard deviation 1."""
     return (values - values.mean()) / (values.std() + 1e-8)
-
-
-def _like(before: PyTree, after: PyTree) -> PyTree:
-    """What a curriculum gave, checked to be of the same shapes and types as before."""
-    shapes = [jax.tree.map(jnp.shape, tree) for tree in (before, after)]
-    if shapes[0] != shapes[1]:
-        raise ConfigError(
-            f"the curriculum turned ranges of shapes {shapes[0]} into {shapes[1]}; "
-            "it must keep their names and shapes"
-        )
-    return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), before, after)
 
 
 def _annealed(learning: Learning) -> Array:

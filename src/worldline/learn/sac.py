@@ -25,7 +25,7 @@ import optax
 
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.errors import ConfigError
-from worldline.learn.curriculum import Curriculum
+from worldline.learn.curriculum import Curriculum, moved
 from worldline.learn.nets import (
     ACTIVATIONS,
     MLP,
@@ -232,8 +232,7 @@ def sac(
         measured["train/updates"] = learning.updates
         metrics = {f"train/{name}": value for name, value in summary.items()} | measured
         if curriculum is not None:
-            moved = curriculum(metrics, ranges)
-            ranges = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), ranges, moved)
+            ranges = moved(curriculum, metrics, ranges)
         return learning, replay, ranges, key, metrics
 
     def init(key: Key) -> SACState:
