@@ -1,4 +1,4 @@
-"""How fast the bridges are, against TorchRL's BraxEnv, EnvPool and Gymnasium: one run, all ratios.
+"""How fast the bridges are, against BraxEnv, EnvPool, Gymnasium and SB3's own vector: all ratios.
 
 `python bench/bridges.py`, or `worldline bench bridges`. See `bench/README.md` for what is timed.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import tyro
 
@@ -29,28 +30,42 @@ from _harness import (
     show_findings,
     use_cores,
 )
+from _trials import Contender as Trainer
+from _trials import Run, Terms, plain, train
 
 Measured: TypeAlias = dict[str, list[float]]
+Part: TypeAlias = Literal["torchrl", "cleared", "gymnasium", "sb3"]
 
 
 @dataclasses.dataclass(frozen=True)
 class BridgesBench:
-    """How fast the bridges are, against TorchRL's BraxEnv, EnvPool and Gymnasium."""
+    """How fast the bridges are, against BraxEnv, EnvPool, Gymnasium and SB3's own vector."""
 
+    parts: tuple[Part, ...] = ("torchrl", "cleared", "gymnasium", "sb3")
+    """What to measure: TorchRL rollouts, those beside BraxEnv as it comes, `make_vec`, and training
+    with Stable-Baselines3."""
     batches: tuple[int, ...] = (4, 16, 128, 1024)
     """Batch sizes of the TorchRL rollouts."""
     steps: int = 100
     """Steps of a rollout."""
+    cleared_batches: tuple[int, ...] = (16,)
+    """Batch sizes beside BraxEnv as it comes, which compiles for most of a minute each period."""
+    cleared_steps: int = 20
+    """Steps of a rollout there: BraxEnv's period."""
     num_envs: int = 256
     """Environments of `gymnasium.make_vec` and of EnvPool."""
     gymnasium_envs: int = 16
     """Environments of Gymnasium's vectors."""
     threads: int = 2
     """Cores for everyone, and threads of the engines."""
-    repeats: int = 5
-    """Measurements of each contender, in turn with the others."""
+    repeats: int = 3
+    """Measurements of each contender, in turn with the others; one beside BraxEnv as it comes."""
     seconds: float = 1.0
     """How long a measurement takes, about; a rollout at least."""
+    sb3_budget: float = 45.0
+    """Seconds of a training with Stable-Baselines3."""
+    sb3_interval: float = 8.0
+    """Least seconds between two evaluations of it."""
     peers: bool = True
     """Whether to measure the peers too."""
     json: Path | None = None
@@ -66,6 +81,8 @@ class Contender:
     command: tuple[str, ...]
     env_steps: int
     """Environment steps in one of its steps."""
+    repeats: int
+    """Measurements."""
     trial: int = 8
     """The fewest of its steps in a measurement."""
 
@@ -84,79 +101,94 @@ def main(config: BridgesBench) -> None:
     use_cores(config.threads)
     results: dict[str, Any] = {"machine": machine(), "config": _plain(config), "measured": {}}
     findings: list[Finding] = []
-    parts = {
-        **{f"TorchRL, ant, batch {b}": torchrl_contenders(config, b) for b in config.batches},
-        "Gymnasium, half-cheetah": gymnasium_contenders(config),
-    }
-    for part, contenders in parts.items():
-        measured = measure(config, part, contenders)
-        judge = judge_gymnasium if part.startswith("Gymnasium") else judge_torchrl
-        findings += judge(part, measured)
-        results["measured"][part] = measured
+    for name, contenders, judge in speed_parts(config):
+        measured = measure(config, name, contenders)
+        findings += judge(name, measured)
+        results["measured"][name] = measured
+        results["findings"] = [finding.json() for finding in findings]
+        save(config.json, results)
+    if "sb3" in config.parts:
+        runs = train_with_sb3(config)
+        findings += judge_sb3(runs)
+        results["runs"] = plain(runs.values())
         results["findings"] = [finding.json() for finding in findings]
         save(config.json, results)
     what = f"{config.threads} threads, {config.repeats} repeats"
     show_findings(f"Environment steps a second: {what}; medians of ratios pair by pair", findings)
 
 
+Judge: TypeAlias = Callable[[str, Measured], Iterator[Finding]]
+
+
+def speed_parts(config: BridgesBench) -> Iterator[tuple[str, list[Contender], Judge]]:
+    """What is measured together: its name, who, and what was promised of it."""
+    if "torchrl" in config.parts:
+        for batch in config.batches:
+            yield f"TorchRL, ant, batch {batch}", torchrl_contenders(config, batch), judge_torchrl
+    if "cleared" in config.parts and config.peers:
+        for batch in config.cleared_batches:
+            name = f"TorchRL, ant, beside cleared caches, batch {batch}"
+            yield name, cleared_contenders(config, batch), judge_cleared
+    if "gymnasium" in config.parts:
+        yield "Gymnasium, half-cheetah", gymnasium_contenders(config), judge_gymnasium
+
+
 def torchrl_contenders(config: BridgesBench, batch: int) -> list[Contender]:
     """Rollouts of a batch: ours through TorchRL and without, and Brax's."""
-
-    def contender(name: str, kind: str, python: Callable[[], str]) -> Contender:
-        command = (str(PEERS / "step_torchrl.py"), kind, str(batch), str(config.steps))
-        return Contender(name, python, command, batch * config.steps, trial=1)
-
     ours = [
-        contender("worldline", "worldline", lambda: sys.executable),
-        contender("raw loop", "raw", lambda: sys.executable),
+        rollouts("worldline", "worldline", batch, config.steps, config.repeats),
+        rollouts("raw loop", "raw", batch, config.steps, config.repeats),
     ]
-    brax = [
-        contender("BraxEnv", "brax", lambda: peer_python("brax")),
-        contender("BraxEnv as it comes", "brax-default", lambda: peer_python("brax")),
-    ]
-    return ours + brax * config.peers
+    brax = rollouts("BraxEnv", "brax", batch, config.steps, config.repeats)
+    return ours + [brax] * config.peers
+
+
+def cleared_contenders(config: BridgesBench, batch: int) -> list[Contender]:
+    """Rollouts of a batch: ours, and Brax's as it comes, which empties JAX's caches in each."""
+    kinds = {"worldline": "worldline", "BraxEnv as it comes": "brax-default"}
+    steps = config.cleared_steps
+    return [rollouts(name, kind, batch, steps, repeats=1) for name, kind in kinds.items()]
+
+
+def rollouts(name: str, kind: str, batch: int, steps: int, repeats: int) -> Contender:
+    """A contender that rolls out ants; its kind is one of those of `step_torchrl.py`."""
+    python = (lambda: peer_python("brax")) if kind.startswith("brax") else lambda: sys.executable
+    command = (str(PEERS / "step_torchrl.py"), kind, str(batch), str(steps))
+    return Contender(name, python, command, batch * steps, repeats, trial=1)
 
 
 def gymnasium_contenders(config: BridgesBench) -> list[Contender]:
-    """Batched steps of half-cheetah: ours in two modes, EnvPool's and Gymnasium's."""
+    """Batched steps of half-cheetah: ours in each mode, EnvPool's and Gymnasium's."""
+
+    def contender(name: str, script: str, arguments: tuple[Any, ...], envs: int) -> Contender:
+        python = (lambda: peer_python("envpool")) if name == "EnvPool" else lambda: sys.executable
+        command = (str(PEERS / script), *map(str, arguments))
+        return Contender(name, python, command, envs, config.repeats)
+
+    many, few, task = config.num_envs, config.gymnasium_envs, "HalfCheetah-v5"
     ours = [
-        Contender(
+        contender(
             f"worldline {mode}",
-            lambda: sys.executable,
-            (
-                str(PEERS / "step_make_vec.py"),
-                mode,
-                "worldline/gym-half-cheetah-v0",
-                str(config.num_envs),
-            ),
-            config.num_envs,
+            "step_make_vec.py",
+            (mode, "worldline/gym-half-cheetah-v0", many),
+            many,
         )
-        for mode in ("SAME_STEP", "DISABLED")
+        for mode in ("SAME_STEP", "DISABLED", "NEXT_STEP")
     ]
-    vectors = [
-        Contender(
-            f"Gymnasium {kind}",
-            lambda: sys.executable,
-            (str(PEERS / "step_gymnasium.py"), kind, "HalfCheetah-v5", str(config.gymnasium_envs)),
-            config.gymnasium_envs,
-        )
-        for kind in ("sync", "async")
+    peers = [
+        contender("Gymnasium sync", "step_gymnasium.py", ("sync", task, few), few),
+        contender("Gymnasium async", "step_gymnasium.py", ("async", task, few), few),
+        contender("EnvPool", "step_envpool.py", (task, many, config.threads), many),
     ]
-    envs, threads = str(config.num_envs), str(config.threads)
-    envpool = Contender(
-        "EnvPool",
-        lambda: peer_python("envpool"),
-        (str(PEERS / "step_envpool.py"), "HalfCheetah-v5", envs, threads),
-        config.num_envs,
-    )
-    return ours + [*vectors, envpool] * config.peers
+    return ours + peers * config.peers
 
 
 def measure(config: BridgesBench, part: str, contenders: list[Contender]) -> Measured:
     """All contenders in turn; a peer that is not installed is left out."""
     with contextlib.ExitStack() as stack:
         rates = dict(_start(config, contender, stack) for contender in _installed(contenders))
-        return interleave(rates, config.repeats, lambda text: say(f"{part}: {text}"))
+        repeats = min(contender.repeats for contender in contenders)
+        return interleave(rates, repeats, lambda text: say(f"{part}: {text}"))
 
 
 def judge_torchrl(part: str, measured: Measured) -> Iterator[Finding]:
@@ -164,6 +196,10 @@ def judge_torchrl(part: str, measured: Measured) -> Iterator[Finding]:
     batch = int(part.split()[-1])
     yield from _compare(part, measured, "worldline", "raw loop", RAW.get(batch))
     yield from _compare(part, measured, "worldline", "BraxEnv", BRAX.get(batch))
+
+
+def judge_cleared(part: str, measured: Measured) -> Iterator[Finding]:
+    """Rollouts beside Brax's as it comes."""
     yield from _compare(part, measured, "worldline", "BraxEnv as it comes", BRAX_DEFAULT)
 
 
@@ -172,11 +208,61 @@ def judge_gymnasium(part: str, measured: Measured) -> Iterator[Finding]:
     modes = ("worldline SAME_STEP", "worldline DISABLED")
     yield from _compare(part, measured, *modes, SAME_MODES)
     yield from _compare(part, measured, *reversed(modes), SAME_MODES)
+    yield from _compare(part, measured, modes[0], "worldline NEXT_STEP", None)
     yield from _compare(part, measured, modes[0], "EnvPool", ENVPOOL)
     vectors = [name for name in measured if name.startswith("Gymnasium")]
     if vectors:
         best = max(vectors, key=lambda name: statistics.median(measured[name]))
         yield from _compare(part, measured, modes[0], best, GYMNASIUM)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnVector(Trainer):
+    """Stable-Baselines3's PPO, with its own settings, on a vector of environments."""
+
+    vector: Literal["worldline", "subproc"] = "worldline"
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return {"worldline": "our VecEnv", "subproc": "SubprocVecEnv"}[self.vector]
+
+    def command(self) -> list[str]:
+        """Interpreter and worker; both run in our own environment, with the extra `sb3`."""
+        return [sys.executable, str(PEERS / "train_vecenv.py"), self.vector]
+
+
+def train_with_sb3(config: BridgesBench) -> dict[str, Run]:
+    """A training of half-cheetah on each vector, by its name."""
+    terms = Terms(task="gym/half-cheetah", budget=config.sb3_budget, interval=config.sb3_interval)
+    runs: dict[str, Run] = {}
+    for vector in ("worldline", "subproc") if config.peers else ("worldline",):
+        contender = OnVector("sb3", "published", vector)
+        say(f"Stable-Baselines3's PPO on {contender.name}")
+        *_, runs[contender.name] = train(contender, terms, seed=0)
+    return runs
+
+
+def judge_sb3(runs: Mapping[str, Run]) -> Iterator[Finding]:
+    """How soon SB3's PPO has, on our vector, the return that it ends with on its own."""
+    ours, theirs = (runs.get(name) for name in ("our VecEnv", "SubprocVecEnv"))
+    if ours is None or theirs is None or not (ours.evaluations and theirs.evaluations):
+        return
+    end, reached = theirs.evaluations[-1]["wall"], ours.time_to(theirs.final)
+    value = end / reached if math.isfinite(reached) else 0.0
+    yield Finding(
+        what="SB3, half-cheetah: SubprocVecEnv's time to its last return / our VecEnv's",
+        value=value,
+        shown=f"{value:.3g}",
+        detail=f"{end:.0f} / {reached:.0f} s to {theirs.final:.0f}; we end with {ours.final:.0f}",
+        at_least=1.0,
+    )
+    yield Finding(
+        what="SB3, half-cheetah: steps a second on our VecEnv / on SubprocVecEnv",
+        value=ours.steps_per_second / theirs.steps_per_second,
+        shown=f"{ours.steps_per_second / theirs.steps_per_second:.3g}",
+        detail=f"{ours.steps_per_second:,.0f} / {theirs.steps_per_second:,.0f} steps/s",
+    )
 
 
 def _compare(

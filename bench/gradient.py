@@ -42,6 +42,13 @@ PEER = "TorchRL's BraxEnv"
 #: What was promised: how many times as fast as the peer.
 PROMISED = {"mjx, RK4": 2.0, "mjx, Euler": 5.0}
 
+#: What else is compared: one contender's speed over another's.
+PAIRS = (
+    ("mjx, Euler", "mjx, Euler, one iteration unrolled"),
+    ("native, RK4", "mjx, RK4"),
+    ("native, Euler", "mjx, Euler"),
+)
+
 #: Moments at which memory is read.
 MOMENTS = 10
 
@@ -56,6 +63,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=200, help="gradients while memory is read")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--only", nargs="+", default=[*OURS, PEER], help="contenders to measure")
+    parser.add_argument("--png", type=Path, default=Path(".bench/gradient.png"))
     parser.add_argument("--json", type=Path, help="where to write the results")
     arguments = parser.parse_args()
     use_cores(arguments.cores)
@@ -71,6 +79,7 @@ def main() -> None:
     for worker in workers.values():
         worker.close()
     findings = [_finding(name, rates, memory[name]) for name in rates]
+    findings += [_between(a, b, rates) for a, b in PAIRS if a in rates and b in rates]
     show_findings(f"{arguments.worlds} ants, {arguments.steps} steps: gradients a second", findings)
     save(
         arguments.json,
@@ -81,6 +90,8 @@ def main() -> None:
             "findings": [finding.json() for finding in findings],
         },
     )
+    _draw(arguments.png, memory, arguments.calls)
+    say(f"memory over {arguments.calls} gradients: {arguments.png}")
 
 
 def _worker(name: str, arguments: argparse.Namespace) -> StepWorker:
@@ -109,6 +120,32 @@ def _finding(name: str, rates: dict[str, list[float]], memory: list[float]) -> F
     shown = f"{rate:.3g} /s, {ratio} of the peer's"
     target = PROMISED.get(name)
     return Finding(what=name, value=ratio.median, shown=shown, detail=detail, at_least=target)
+
+
+def _between(ours: str, theirs: str, rates: dict[str, list[float]]) -> Finding:
+    """How many times as fast one contender is as another."""
+    ratio = Ratio.of(rates[ours], rates[theirs])
+    return Finding(what=f"{ours} / {theirs}", value=ratio.median, shown=str(ratio))
+
+
+def _draw(path: Path, memory: dict[str, list[float]], calls: int) -> None:
+    """Each contender's memory above its first reading, over the gradients that it took since."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panel = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    every = max(1, calls // MOMENTS)
+    for name, readings in memory.items():
+        grown = [value - readings[0] for value in readings]
+        panel.plot([every * (i + 1) for i in range(len(grown))], grown, "o-", label=name)
+    panel.set(xlabel="gradients", ylabel="growth of resident memory, MiB")
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=140)
+    plt.close(figure)
 
 
 if __name__ == "__main__":

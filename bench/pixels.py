@@ -27,7 +27,7 @@ PEERS = {
 class PixelBench:
     """Frames a second of worlds that are seen, against the renderer alone and against peers."""
 
-    tasks: tuple[str, ...] = tuple(PEERS)
+    tasks: tuple[str, ...] = (*PEERS, "arm/pick-cube")
     """The tasks, each through the first camera of its model."""
     worlds: tuple[int, ...] = (32, 256)
     """Numbers of worlds."""

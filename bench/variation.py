@@ -16,7 +16,22 @@ from typing import Any
 
 import tyro
 
-from _harness import Finding, Ratio, interleave, machine, save, say, show_findings, use_cores
+from _harness import (
+    PEERS,
+    Finding,
+    Ratio,
+    StepWorker,
+    interleave,
+    machine,
+    peer_python,
+    save,
+    say,
+    show_findings,
+    use_cores,
+)
+
+#: How Brax's worlds get physics of their own, and what its worker calls it.
+BRAX = {"drawn once, its own wrapper": "once", "drawn each episode, issue 446": "fresh"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +44,14 @@ class VariationBench:
     """Worlds side by side."""
     steps: int = 64
     """Control steps of a measurement."""
+    peer_steps: int = 8
+    """Control steps of a measurement of Brax, which is slower."""
     repeats: int = 9
     """Measurements of each contender, in turn with the others."""
     threads: int = 2
     """Cores to use."""
+    peers: bool = True
+    """Whether to measure Brax's ant beside ours, with its own wrapper and with fresh draws."""
     memory_worlds: int = 4096
     """Worlds whose memory is weighed; 0 for none."""
     json: Path | None = None
@@ -57,10 +76,13 @@ def main(config: VariationBench) -> None:
         ]
         if config.memory_worlds:
             findings.append(memory(config, task))
-        results = {"machine": machine(), "config": dataclasses.asdict(config) | {"json": None}}
-        save(
-            config.json, {**results, "measured": measured, "findings": [f.json() for f in findings]}
-        )
+    if config.peers:
+        say("Brax: compile, warm up")
+        rates = interleave(peers(config), config.repeats, lambda text: say(f"Brax: {text}"))
+        measured["brax"] = rates
+        findings += [compare("Brax ant (MJX)", rates, how, None) for how in BRAX]
+    results = {"machine": machine(), "config": dataclasses.asdict(config) | {"json": None}}
+    save(config.json, {**results, "measured": measured, "findings": [f.json() for f in findings]})
     show_findings(f"With variation over without, {config.num_worlds} worlds", findings)
 
 
@@ -134,7 +156,29 @@ def training(config: VariationBench, task: str) -> dict[str, Callable[[], float]
     return {"PPO update without": contender(None), "PPO update with": contender(domain())}
 
 
-def compare(task: str, rates: dict[str, list[float]], what: str, at_least: float) -> Finding:
+def peers(config: VariationBench) -> dict[str, Callable[[], float]]:
+    """Brax's ant, its physics drawn once by its own wrapper or anew in every episode."""
+    steps = config.num_worlds * config.peer_steps
+    workers = {
+        how: StepWorker(
+            [
+                peer_python("brax"),
+                str(PEERS / "variation_brax.py"),
+                how,
+                str(config.num_worlds),
+                str(config.peer_steps),
+            ],
+            steps,
+            seconds=1.0,
+            trial=1,
+        )
+        for how in ("plain", *BRAX.values())
+    }
+    contenders = {f"{what} with": workers[how].rate for what, how in BRAX.items()}
+    return contenders | {f"{what} without": workers["plain"].rate for what in BRAX}
+
+
+def compare(task: str, rates: dict[str, list[float]], what: str, at_least: float | None) -> Finding:
     """With variation over without, pair by pair."""
     ours, plain = rates[f"{what} with"], rates[f"{what} without"]
     ratio = Ratio.of(ours, plain)

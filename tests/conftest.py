@@ -21,16 +21,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("worldline")
 
 
-#: Where the last bits of compiled programs are compared, they are compiled as users have them.
-_AS_SHIPPED = {"physics"}
-
-
 @pytest.fixture(autouse=True, scope="module")
 def quick_compilation(request: pytest.FixtureRequest) -> None:
     """Spares XLA its optimisations in tests that compile much and run little."""
     trains = request.config.getoption("markexpr").startswith("slow")
-    quick = not trains and _AS_SHIPPED.isdisjoint(request.path.parts)
-    jax.config.update("jax_disable_most_optimizations", quick)
+    jax.config.update("jax_disable_most_optimizations", not trains)
 
 
 @pytest.fixture

@@ -340,8 +340,8 @@ def test_the_list_of_tasks_is_true(capsys):
         env = worldline.make(name)
         spaces = [str(space.shape) for space in (env.observation_space, env.action_space)]
         rate = f"{1 / env.task.control_timestep:.0f} Hz"
-        assert shown[name] == [*spaces, rate, str(env.task.episode_length)]
-    assert lines[-1] == "engines, for --physics: native, mjx, fake"
+        assert shown[name] == [*spaces, rate, str(env.task.episode_length), "native, mjx"]
+    assert shown["suite/fish-swim"][-1] == "native"  # MJX has not all that the fish is made of
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -395,3 +395,19 @@ def test_where_no_cache_can_be_there_is_none(tmp_path, monkeypatch, configured):
     monkeypatch.setattr(cli, "_cache_folder", lambda: tmp_path / "a-file")
     cli._use_compilation_cache()
     assert configured == {}
+
+
+def test_what_can_vary_is_listed(capsys):
+    assert cli.main(["list", "--fields", "gym/half-cheetah"]) == 0
+    said = capsys.readouterr().out
+    assert "medium                   mass times 0.769231 to 1.3, friction times 0.5 to 2" in said
+    assert re.search(r"mass_torso +6.25 +1e-12 to inf +kg", said)
+    assert re.search(r"body: world, torso, bthigh", said)
+    assert re.search(r"body_mass +\(8,\) +0 to 6.25", said)
+    assert "body_mocapid" not in said
+
+
+@pytest.mark.parametrize("command", ["train gym/reacher --domain mediun", "list --fields gym/antt"])
+def test_what_is_not_there_to_vary_is_refused(capsys, command):
+    assert cli.main(command.split()) == 2
+    assert "did you mean" in capsys.readouterr().err

@@ -123,7 +123,7 @@ LONG = {
         f"examples/{example}.py"
         for example in ("curriculum", "identify", "notebook_loop", "own_optimizer", "pixels")
     ),
-    *(f"examples/{example}.py" for example in ("population", "swing_up", "two_phases")),
+    *(f"examples/{example}.py" for example in ("memory", "population", "swing_up", "two_phases")),
 }
 
 
@@ -239,5 +239,5 @@ def test_every_task_is_documented():
     rows = table("tasks.md")
     for task in list_tasks():
         env = make(task)
-        shapes = [str(space.shape) for space in (env.observation_space, env.action_space)]
+        shapes = [str(space.shape or "dict") for space in (env.observation_space, env.action_space)]
         assert [cell.strip("`") for cell in rows[task][:2]] == shapes, task

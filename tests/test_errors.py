@@ -14,6 +14,7 @@ def test_the_family():
         errors.ConfigError: ValueError,
         errors.RunError: RuntimeError,
         errors.TrainingDivergedError: RuntimeError,
+        errors.LostProcessError: RuntimeError,
         errors.MissingExtraError: ImportError,
     }
     for error, built_in in family.items():

@@ -70,7 +70,7 @@ class Settings:
     critic_hidden: tuple[int, ...] = (64, 64)
     """Widths of the value function's hidden layers."""
     activation: str = "tanh"
-    """`tanh` or `relu`."""
+    """`tanh`, `relu` or `elu`."""
     orthogonal: bool = True
     """Whether weights start orthogonal, the policy's last layer near zero."""
     rescale: bool = False

@@ -6,6 +6,7 @@ comes), or `raw` (Worldline's compiled step in a Python loop, without torch).
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +62,9 @@ def raw_loop(batch: int, steps: int) -> Callable[[], Any]:
 def main() -> None:
     """Serves whole rollouts."""
     kind, batch, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    serve_steps(raw_loop(batch, steps) if kind == "raw" else torchrl_rollout(kind, batch, steps))
+    with contextlib.redirect_stdout(sys.stderr):  # Brax says there what it has not found
+        rollout = raw_loop(batch, steps) if kind == "raw" else torchrl_rollout(kind, batch, steps)
+    serve_steps(rollout)
 
 
 if __name__ == "__main__":

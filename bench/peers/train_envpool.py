@@ -62,7 +62,7 @@ class Policy(nn.Module):
 
 def mlp(sizes: tuple[int, ...], settings: Settings, last_gain: float) -> nn.Sequential:
     """A multilayer perceptron."""
-    activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[settings.activation]
+    activation = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}[settings.activation]
     layers: list[nn.Module] = []
     for index, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
         linear = nn.Linear(fan_in, fan_out)

@@ -78,11 +78,12 @@ def ppo(
         import flax.linen as nn
         from sbx import PPO
 
-        activation: Any = {"tanh": nn.tanh, "relu": nn.relu}[settings.activation]
+        activation: Any = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu}[settings.activation]
     else:
         from stable_baselines3 import PPO
 
-        activation = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[settings.activation]
+        known = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "elu": torch.nn.ELU}
+        activation = known[settings.activation]
     hidden = {"pi": list(settings.actor_hidden), "vf": list(settings.critic_hidden)}
     return PPO(
         "MlpPolicy",

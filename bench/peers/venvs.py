@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 VENVS = HERE.parents[1] / ".bench" / "venvs"
-PEERS = ("brax", "envpool", "sb3", "sbx")
+PEERS = ("brax", "carl", "envpool", "sb3", "sbx")
 TORCH = "torch==2.13.0"
 
 
@@ -28,9 +28,11 @@ def create(peer: str, torch_index: str | None) -> None:
     if not python(peer).exists():
         subprocess.run([sys.executable, "-m", "venv", VENVS / peer], check=True)
     install = [python(peer), "-m", "pip", "install", "--quiet"]
-    index = ["--index-url", torch_index] if torch_index else []
-    subprocess.run([*install, *index, TORCH], check=True)
-    subprocess.run([*install, "--requirement", HERE / f"{peer}.txt"], check=True)
+    requirements = HERE / f"{peer}.txt"
+    if "torch" in requirements.read_text():
+        index = ["--index-url", torch_index] if torch_index else []
+        subprocess.run([*install, *index, TORCH], check=True)
+    subprocess.run([*install, "--requirement", requirements], check=True)
 
 
 def main() -> None:

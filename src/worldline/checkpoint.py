@@ -59,16 +59,21 @@ class CheckpointWriter:
     It is a context manager; leaving it waits for the last one to be on disk.
 
     Args:
-        run: the run folder; the files go to `checkpoints/` in it.
+        run: the run folder; the files go to `checkpoints/` in it. None in a process that leaves
+            writing to another one.
         config: the run's resolved configuration, of what JSON can hold.
         versions: of the libraries that make the numbers.
         keep: how many of the latest stay, beside the one with the highest score.
     """
 
     def __init__(
-        self, run: Path, config: Mapping[str, Any], versions: Mapping[str, str], keep: int = 2
+        self,
+        run: Path | None,
+        config: Mapping[str, Any],
+        versions: Mapping[str, str],
+        keep: int = 2,
     ) -> None:
-        self._folder = run / _FOLDER
+        self._folder = run and run / _FOLDER
         self._about = {"format": _FORMAT, "config": dict(config), "versions": dict(versions)}
         self._keep = keep
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -82,8 +87,8 @@ class CheckpointWriter:
             RunError: the one before could not be written.
         """
         self.wait()
-        arrays = _arrays(state)
-        self._writing = self._pool.submit(self._write, arrays, moment)
+        if self._folder is not None:
+            self._writing = self._pool.submit(self._write, self._folder, _arrays(state), moment)
         self._saved_at = time.monotonic()
 
     def are_due(self, update_seconds: float) -> bool:
@@ -98,7 +103,7 @@ class CheckpointWriter:
             RunError: it could not be written; those before are intact.
         """
         writing, self._writing = self._writing, None
-        if writing is None:
+        if writing is None or self._folder is None:
             return
         try:
             writing.result()
@@ -121,24 +126,24 @@ class CheckpointWriter:
         if error is None:
             self.wait()
 
-    def _write(self, arrays: dict[str, np.ndarray[Any, Any]], moment: Moment) -> None:
-        self._folder.mkdir(exist_ok=True)
+    def _write(self, folder: Path, arrays: dict[str, np.ndarray[Any, Any]], moment: Moment) -> None:
+        folder.mkdir(exist_ok=True)
         types = {name: str(array.dtype) for name, array in arrays.items()}
         about = json.dumps({**self._about, **moment._asdict(), "types": types})
-        path = self._folder / f"step-{moment.step:012}.npz"
+        path = folder / f"step-{moment.step:012}.npz"
         with whole_file(path) as file:
             np.savez(file, about=np.array(about), **arrays)  # type: ignore[arg-type]
-        self._forget(path)
+        self._forget(folder, path)
 
-    def _forget(self, newest: Path) -> None:
+    def _forget(self, folder: Path, newest: Path) -> None:
         """Deletes all checkpoints but the last few and the best, and what a kill left half done.
 
         Those of later steps were damaged, or the run would have gone on from them: they do not
         count.
         """
-        for partial in self._folder.glob(f"*{PARTIAL}"):
+        for partial in folder.glob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)
-        files = [file for file in _newest_first(self._folder) if file.name <= newest.name]
+        files = [file for file in _newest_first(folder) if file.name <= newest.name]
         best = max(files, key=_score)
         for file in files[self._keep :]:
             if file != best:
@@ -285,7 +290,11 @@ def _arrays(state: PyTree) -> dict[str, np.ndarray[Any, Any]]:
     """Copies of the state's leaves under their paths; keys as the words they are made of."""
     names, leaves = jax.tree.leaves(name_leaves(state)), jax.tree.leaves(state)
     words = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
-    return {name: np.array(word) for name, word in zip(names, words, strict=True)}
+    # JAX (0.10) cannot fetch what is empty and spread over devices: the state of no actuators.
+    return {
+        name: np.array(word) if word.size else np.zeros(word.shape, word.dtype)
+        for name, word in zip(names, words, strict=True)
+    }
 
 
 def _is_key(leaf: Any) -> bool:

@@ -23,7 +23,6 @@ import tyro
 
 from worldline.errors import (
     ConfigError,
-    MissingExtraError,
     TaskError,
     WorldlineError,
     did_you_mean,
@@ -79,13 +78,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except WorldlineError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _leave(2)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return _leave(130)
     except BrokenPipeError:  # the reader of a pipe has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _leave(status: int) -> int:
+    """The exit status of a failure; of one of several processes, its end there and then."""
+    if "worldline.cluster" in sys.modules:
+        from worldline.cluster import leave
+
+        leave(status)
+    return status
 
 
 def _run(name: str, argv: list[str]) -> int:
@@ -103,31 +111,41 @@ def _run(name: str, argv: list[str]) -> int:
 
 
 def _train(argv: list[str]) -> int:
+    from worldline.cluster import join
     from worldline.interrupt import graceful_stop
     from worldline.train import make_environment, train
 
     name, rest = _take_task(argv)
     settings = _train_settings(name, rest)
     assert name is not None
+    mesh = join(settings.cluster)
     _use_compilation_cache()
     env = make_environment(settings.task, settings.run)
     algorithm = _through_cameras(settings.algorithm, env)
     algorithm = _seeing(algorithm) if settings.run.visible else algorithm
-    result = train(name, env, settings.run, algorithm, _BEGAN, graceful_stop())
+    result = train(name, env, settings.run, algorithm, _BEGAN, graceful_stop(), mesh=mesh)
     return _tell(name, result)
 
 
 def _through_cameras(algorithm: T, env: Env) -> T:
-    """An algorithm whose policy reads images, where there are any, unless it says what to read."""
+    """An algorithm whose policy reads images, where there are any, unless it says which.
+
+    They take the place of `privileged_state` where it would read that, else of `state`.
+    """
     from worldline.learn.ppo import PPOConfig
+    from worldline.learn.sac import SACConfig
+    from worldline.pixels.camera import image_names
 
     if env.cameras is None:
         return algorithm
-    if not isinstance(algorithm, PPOConfig):
-        raise ConfigError("--pixels needs --algorithm ppo; the others read numbers alone")
-    if algorithm.actor_obs != ("state",):
+    if not isinstance(algorithm, PPOConfig | SACConfig):
+        raise ConfigError("--pixels needs --algorithm ppo or sac; shac reads numbers alone")
+    read = algorithm.actor_obs
+    if image_names(read):
         return algorithm
-    return dataclasses.replace(algorithm, actor_obs=tuple(env.cameras.specs()))
+    replaced = "privileged_state" if "privileged_state" in read else "state"
+    kept = [name for name in read if name != replaced]
+    return dataclasses.replace(algorithm, actor_obs=(*kept, *env.cameras.specs()))
 
 
 def _seeing(algorithm: T) -> T:
@@ -151,18 +169,32 @@ class _ResumeSettings:
 
 
 def _resume(argv: list[str]) -> int:
-    settings = _parse(_ResumeSettings, argv, "worldline resume")
+    from worldline.cluster import ClusterConfig, join
     from worldline.interrupt import graceful_stop
     from worldline.report import RunFolder
     from worldline.train import resume
 
+    unprefixed = tyro.conf.arg(name="")
+    fields: list[Any] = [
+        ("run", Annotated[_ResumeSettings, unprefixed]),
+        ("cluster", Annotated[ClusterConfig, unprefixed], ClusterConfig()),
+    ]
+    both: Any = dataclasses.make_dataclass("Settings", fields, frozen=True)
+    both.__doc__ = _ResumeSettings.__doc__
+    parsed = _parse(both, argv, "worldline resume")
+    mesh = join(parsed.cluster)
     _use_compilation_cache()
-    result = resume(settings.run, settings.steps, settings.quiet, _BEGAN, graceful_stop())
-    return _tell(str(RunFolder.open(settings.run).config["task"]), result)
+    how: _ResumeSettings = parsed.run
+    result = resume(how.run, how.steps, how.quiet, _BEGAN, graceful_stop(), mesh=mesh)
+    return _tell(str(RunFolder.open(how.run).config["task"]), result)
 
 
 def _tell(name: str, result: Result) -> int:
     """Says what a run came to; the exit status."""
+    from worldline.cluster import is_first
+
+    if not is_first():
+        return 0
     returns = result.evaluation.episode_return
     mean, deviation = float(returns.mean()), float(returns.std())
     print(
@@ -188,6 +220,8 @@ class _EvalSettings:
     """Episodes, each in a world of its own; with a context, at each point of the grid."""
     seed: int = 1
     """Decides where they begin."""
+    domain: str = ""
+    """What each episode's physics is drawn from, as in `worldline train`."""
     context: tuple[str, ...] = ()
     """Context features to go through, as gravity=-5:-15:11 (11 values) or friction=0.5,1; a table,
     and a picture of one or two."""
@@ -198,7 +232,7 @@ def _eval(argv: list[str]) -> int:
     import jax
 
     from worldline.learn.rollout import evaluator
-    from worldline.train import check_seed
+    from worldline.train import check_seed, find_domain
 
     if settings.episodes < 1:
         raise ConfigError(f"episodes is {settings.episodes}; give 1 or more")
@@ -207,11 +241,12 @@ def _eval(argv: list[str]) -> int:
     folder, env, policy = _open_run(settings.run)
     if settings.context:
         return _eval_contexts(settings, folder, env, policy)
+    domain = find_domain(env.task, settings.domain)
     keys = jax.random.split(jax.random.key(settings.seed), 2)
     for name, key, deterministic in zip(
         ("deterministic", "stochastic"), keys, (True, False), strict=True
     ):
-        evaluate = evaluator(env, settings.episodes, deterministic=deterministic)
+        evaluate = evaluator(env, settings.episodes, deterministic=deterministic, domain=domain)
         result = jax.device_get(evaluate(policy, key))
         print(
             f"{name:14} return {result.episode_return.mean():9.2f} "
@@ -228,6 +263,7 @@ def _eval_contexts(settings: _EvalSettings, folder: RunFolder, env: Env, policy:
 
     from worldline.report.context_map import plot_contexts
     from worldline.sweep import sweep
+    from worldline.train import find_domain
     from worldline.variation.options import read_draws, read_grid
 
     axes = read_grid(settings.context)
@@ -239,6 +275,7 @@ def _eval_contexts(settings: _EvalSettings, folder: RunFolder, env: Env, policy:
             axes,
             settings.episodes,
             jax.random.key(settings.seed),
+            find_domain(env.task, settings.domain),
             lambda share: bar.update(work, completed=share),
         )
     print("  ".join(f"{name:>12}" for name in [*axes, "return", "+-"]))
@@ -283,7 +320,7 @@ def _render(argv: list[str]) -> int:
     key = jax.random.key(settings.seed)
     note = make_video(folder, env, policy, key, settings.seconds, not settings.stochastic)
     print(note)
-    for file in (folder.video_file, folder.strip_file):
+    for file in (folder.video_file, folder.strip_file, folder.inputs_file):
         if file.exists():
             print(f"  {file}")
     return 0
@@ -293,25 +330,16 @@ def _render(argv: list[str]) -> int:
 class _ListSettings:
     """List the tasks: sizes of observation and action, actions a second, steps an episode."""
 
+    fields: str = ""
+    """A task whose domains, context features and model fields to list instead."""
+
 
 def _list(argv: list[str]) -> int:
-    _parse(_ListSettings, argv, "worldline list")
-    from worldline.physics import engines
-    from worldline.tasks.registry import list_tasks, make
+    settings = _parse(_ListSettings, argv, "worldline list")
+    from worldline.listing import fields_of, tasks
 
-    row = "{:30} {:>12} {:>8} {:>10} {:>8}"
-    print(row.format("task", "observation", "action", "control", "episode"))
-    for name in list_tasks():
-        try:
-            env = make(name, physics="fake")  # the quickest to build; no shape depends on it
-        except MissingExtraError as error:
-            print(f"{name:30} needs {str(error).partition(': ')[2]}")
-            continue
-        obs, action = env.observation_space, env.action_space
-        size = "dict" if obs.shape is None else str(obs.shape)
-        rate = f"{1 / env.task.control_timestep:.0f} Hz"
-        print(row.format(name, size, str(action.shape), rate, env.task.episode_length or "-"))
-    print(f"\nengines, for --physics: {', '.join(engines())}")
+    for line in fields_of(settings.fields) if settings.fields else tasks():
+        print(line)
     return 0
 
 
@@ -378,7 +406,8 @@ def _take_task(argv: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _train_settings(name: str | None, argv: list[str]) -> Any:
-    """`run`, `algorithm` and `task` from the arguments, over the task's own defaults."""
+    """`run`, `algorithm`, `cluster` and `task` from the arguments, over the task's own defaults."""
+    from worldline.cluster import ClusterConfig
     from worldline.learn.algorithms import find_algorithm
     from worldline.tasks.registry import task_class
     from worldline.train import TrainConfig
@@ -394,6 +423,8 @@ def _train_settings(name: str | None, argv: list[str]) -> Any:
         ("run", Annotated[TrainConfig, unprefixed], dataclasses.field(default=run)),
         ("algorithm", Annotated[config, unprefixed], dataclasses.field(default=algorithm)),
     ]
+    cluster = Annotated[ClusterConfig, unprefixed]
+    fields.append(("cluster", cluster, dataclasses.field(default=ClusterConfig())))
     if task is not None:
         fields.append(("task", task))
     settings = dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True)

@@ -38,6 +38,10 @@ class TrainingDivergedError(WorldlineError, RuntimeError):
     """Training produced numbers that are not finite; the last good state is kept."""
 
 
+class LostProcessError(WorldlineError, RuntimeError):
+    """Another of the processes that train together is gone."""
+
+
 class MissingExtraError(WorldlineError, ImportError):
     """An optional library that is not installed."""
 

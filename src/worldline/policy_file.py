@@ -15,7 +15,7 @@ import numpy as np
 
 from worldline.errors import RunError
 from worldline.files import whole_file
-from worldline.learn import nets, vision
+from worldline.learn import nets, recurrent, vision
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
 from worldline.types import Array
@@ -23,10 +23,12 @@ from worldline.types import Array
 POLICY_FILE = "policy.npz"
 _FORMAT = 2
 
+_NETWORKS = [kind for module in (nets, recurrent, vision) for kind in vars(module).values()]
+
 #: The parts that a policy may be made of.
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Policy, RunningStatistics, *vars(nets).values(), *vars(vision).values())
+    for kind in (Policy, RunningStatistics, *_NETWORKS)
     if isinstance(kind, type) and issubclass(kind, eqx.Module)
 }
 

@@ -23,20 +23,20 @@ class Records:
     them, and the policy of the seed that was evaluated best.
 
     Args:
-        folder: the run folder.
+        folder: the run folder; None in a process that writes nothing down, being not the first.
         seed: the first seed.
         seeds: how many.
     """
 
-    def __init__(self, folder: RunFolder, seed: int, seeds: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: RunFolder | None, seed: int, seeds: int) -> None:
+        self._run = [] if folder is None else [folder]
         self._several = seeds > 1
         numbers = range(seed, seed + seeds) if self._several else ()
-        self._members = [_member_folder(folder, number) for number in numbers] or [folder]
+        self._members = [_member_folder(f, n) for f in self._run for n in numbers] or self._run
 
     @property
     def _all(self) -> list[RunFolder]:
-        return [self._folder, *self._members] if self._several else [self._folder]
+        return [*self._run, *self._members] if self._several else self._run
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Appends the metrics of an update: of several seeds, arrays of one number for each.
@@ -51,9 +51,10 @@ class Records:
         for member, row in zip(self._members, rows, strict=True):
             member.write_metrics(step, seconds, row)
         if not self._several:
-            return rows[0]
+            return rows[0] if rows else {}
         shown = _over_seeds(rows)
-        self._folder.write_metrics(step, seconds, shown)
+        for folder in self._run:
+            folder.write_metrics(step, seconds, shown)
         return shown
 
     def save_policies(self, policy: Policy) -> None:
@@ -66,7 +67,8 @@ class Records:
         if not self._several:
             return policy
         best = self._policy_of(int(evaluation.episode_return.mean(axis=-1).argmax()), policy)
-        save_policy(self._folder.path, best)
+        for folder in self._run:
+            save_policy(folder.path, best)
         return best
 
     def rewind(self, step: int) -> None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.env import Env
+from worldline.env.worlds import DomainLike
 from worldline.errors import ConfigError
 from worldline.learn.policy import Policy
 from worldline.learn.rollout import evaluator
@@ -53,6 +54,7 @@ def sweep(
     axes: Mapping[str, NDArray],
     episodes: int,
     key: Key,
+    domain: DomainLike | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Sweep:
     """Evaluates a policy at every point of a grid, with the most likely actions.
@@ -65,6 +67,7 @@ def sweep(
         axes: the values of each feature, `(n,)`.
         episodes: episodes at a point.
         key: decides the starts.
+        domain: as in `Worlds`; the context goes on top of what it draws.
         progress: told the share of the work that is done.
 
     Raises:
@@ -77,7 +80,7 @@ def sweep(
     env.context.complete(env.model, axes)
     points = np.array(list(itertools.product(*axes.values())), np.float32)
     at_once = min(len(points), max(1, _WORLDS // episodes))
-    evaluate = evaluator(env, at_once * episodes)
+    evaluate = evaluator(env, at_once * episodes, domain=domain)
     returns = []
     for begin in range(0, len(points), at_once):
         # The last batch is filled up with points that were there already.

@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from worldline.checkpoint import (
     Checkpoint,
@@ -24,23 +25,28 @@ from worldline.checkpoint import (
     restore,
     restore_part,
 )
+from worldline.cluster import any_of, check_same, is_first, losses_told, of_first
 from worldline.env.env import Env
 from worldline.env.task import Task
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, RunError, TaskError, did_you_mean
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
+from worldline.learn.layout import on_devices, place, whole
 from worldline.learn.policy import Policy
 from worldline.learn.population import population
 from worldline.learn.rollout import Evaluation, evaluator, record
 from worldline.learn.run import Learner, run
+from worldline.pixels.augment import Augmentation
 from worldline.pixels.camera import read_cameras
 from worldline.pixels.cameras import Cameras
 from worldline.records import Records
 from worldline.report import ProgressDisplay, RenderUnavailableError, RunFolder, render_episode
+from worldline.report.inputs import as_picture, seen_frames, write_inputs
 from worldline.report.run_folder import library_versions
 from worldline.tasks.registry import load_task
 from worldline.types import Key
 from worldline.variation.context import Context
+from worldline.variation.domain import AbstractDomain
 from worldline.variation.options import read_draws
 
 S = TypeVar("S")
@@ -66,6 +72,9 @@ class TrainConfig:
     """Train so many seeds in one program: `seed`, `seed + 1`, ..."""
     physics: str = "native"
     """The engine: native or fake."""
+    domain: str = ""
+    """What each episode's physics is drawn from: light, medium or hard, or a domain of the task's
+    own; `worldline list --fields TASK` names them. Empty: every world is as the model says."""
     context: tuple[str, ...] = ()
     """Context features, and what they are drawn from in each episode: gravity=-12:-8 (uniform),
     friction=0.5,1.0 (a choice), viscosity=0.1."""
@@ -113,6 +122,7 @@ class Result:
     """What a run came to."""
 
     folder: Path
+    """The run folder; in a process that is not the first, that of the first."""
     steps: int
     seconds: float
     """Wall-clock until the last evaluation was done."""
@@ -132,6 +142,7 @@ def train(
     began: float | None = None,
     stop_signal: StopSignal = _NEVER,
     make_learner: MakeLearner | None = None,
+    mesh: Mesh | None = None,
 ) -> Result:
     """Trains a policy and leaves a run folder behind.
 
@@ -148,18 +159,27 @@ def train(
             it is in, with a checkpoint; see `worldline.interrupt.graceful_stop`.
         make_learner: makes the learner, as `functools.partial(ppo, loss=my_loss)` does; by default
             the algorithm's own function.
+        mesh: devices that share the worlds, from `worldline.cluster.join` or
+            `worldline.devices.world_mesh`; those of several processes, where each calls this with
+            the same arguments. None: one device.
 
     Raises:
         RunError: the run folder cannot be written.
+        ConfigError: the devices do not divide the worlds, or there are several seeds for them.
         TrainingDivergedError: training broke down; the last good policy is in the run folder.
+        LostProcessError: another of the processes is gone; all of them are to be started anew.
     """
     began = time.perf_counter() if began is None else began
-    learner = _learner(env, config, algorithm, make_learner)
+    learner = _learner(env, config, algorithm, make_learner, mesh)
     learner = begin_from(config.init_from, learner, config.init_parts)
     assess = _assessment(env, config)
     resolved = _resolved(task, env, config, algorithm)
-    with stop_signal as stopped, RunFolder.create(config.out, resolved) as folder:
-        return _go_on(folder, env, config, learner, assess, None, began, stopped)
+    with contextlib.ExitStack() as stack:
+        stopped = stack.enter_context(stop_signal)
+        folder = None
+        if is_first():
+            folder = stack.enter_context(RunFolder.create(config.out, resolved))
+        return _go_on(folder, env, config, learner, assess, None, began, stopped, mesh)
 
 
 def resume(
@@ -170,6 +190,7 @@ def resume(
     stop_signal: StopSignal = _NEVER,
     env: Env | None = None,
     make_learner: MakeLearner | None = None,
+    mesh: Mesh | None = None,
 ) -> Result:
     """Goes on with a run from its last checkpoint: on the CPU, bit for bit as if it had not ended.
 
@@ -183,35 +204,42 @@ def resume(
         stop_signal: as in `train`.
         env: the environment, where the run's was not one of a registered task.
         make_learner: as `train` was given it.
+        mesh: as in `train`; it may be another than the run was begun on, up to the order in which
+            numbers are summed. Every process reads the run folder.
 
     Raises:
         RunError: the folder is no run, another process writes to it, it has no whole checkpoint,
             or its configuration is not the checkpoint's.
-        ConfigError: `steps` is less than the run has taken.
+        ConfigError: `steps` is less than the run has taken; or as in `train`.
+        TrainingDivergedError, LostProcessError: as in `train`.
     """
     began = time.perf_counter() if began is None else began
     with stop_signal as stopped, RunFolder.open(path) as folder:
-        folder.lock()
+        if is_first():
+            folder.lock()
         saved = saved_config(folder)
         config = _run_config(saved, steps, quiet)
         env = environment_of(folder) if env is None else env
-        learner = _learner(env, config, algorithm_of(saved), make_learner)
+        learner = _learner(env, config, algorithm_of(saved), make_learner, mesh)
         binding = {n: value for n, value in folder.config.items() if n not in _MAY_CHANGE}
         like = jax.eval_shape(_members(learner, config).init, _keys(config)[0])
         checkpoint = restore(folder.path, like, binding, library_versions())
         if checkpoint is None:
             learner = begin_from(config.init_from, learner, config.init_parts)
-        elif config.steps < checkpoint.moment.step:
+        elif steps is not None and steps < checkpoint.moment.step:
             raise ConfigError(
-                f"steps is {config.steps}, but the run has taken {checkpoint.moment.step} already"
+                f"steps is {steps}, but the run has taken {checkpoint.moment.step} already"
             )
-        folder.replace_config(steps=config.steps)
+        check_same(-1 if checkpoint is None else checkpoint.moment.step, "the last checkpoint")
+        if is_first():
+            folder.replace_config(steps=config.steps)
         assess = _assessment(env, config)
-        return _go_on(folder, env, config, learner, assess, checkpoint, began, stopped)
+        mine = folder if is_first() else None
+        return _go_on(mine, env, config, learner, assess, checkpoint, began, stopped, mesh)
 
 
 def _go_on(
-    folder: RunFolder,
+    folder: RunFolder | None,
     env: Env,
     config: TrainConfig,
     learner: Learner[Any],
@@ -219,25 +247,33 @@ def _go_on(
     checkpoint: Checkpoint | None,
     began: float,
     stopped: Callable[[], bool],
+    mesh: Mesh | None,
 ) -> Result:
-    """Trains from a checkpoint, or from the beginning, to the end of the run."""
+    """Trains from a checkpoint, or from the beginning, to the end of the run.
+
+    Several processes do all of this side by side, but those without a folder write nothing.
+    """
     init_key, _, video_key = _keys(config)
-    learner = _members(learner, config)
+    learner = on_devices(_members(learner, config), mesh)
+    path = Path(of_first(str(folder and folder.path)))
     if checkpoint is None:
         checkpoint = Checkpoint(learner.init(init_key), Moment(0, 0.0, None), ())
     step, seconds = checkpoint.moment.step, checkpoint.moment.seconds
     earlier = seconds - began
+    own, resolved = (folder.path, folder.config) if folder else (None, {})
     with (
+        losses_told(f"`worldline resume {path}`"),
         Records(folder, config.seed, config.seeds) as records,
-        CheckpointWriter(folder.path, folder.config, library_versions()) as checkpoints,
-        ProgressDisplay(config.steps, quiet=config.quiet) as display,
+        CheckpointWriter(own, resolved, library_versions()) as checkpoints,
+        ProgressDisplay(config.steps, quiet=config.quiet or folder is None) as display,
     ):
         records.rewind(step)
         for note in checkpoint.notes:
             display.note(note)
-        policy, evaluation = learner.policy(checkpoint.state), None
+        state = place(mesh, checkpoint.state)
+        policy, evaluation = learner.policy(state), None
         try:
-            for progress in run(learner, checkpoint.state, config.steps, step):
+            for progress in run(learner, state, config.steps, step):
                 step, policy = progress.step, learner.policy(progress.state)
                 metrics, evaluation = dict(progress.metrics), None
                 if _is_evaluated(step, learner.steps_per_update, config):
@@ -248,10 +284,10 @@ def _go_on(
                 seconds = earlier + time.perf_counter()
                 shown = records.write(step, seconds, metrics)
                 display.update(step, shown)
-                stop = stopped()
-                if stop or evaluation is not None or checkpoints.are_due(progress.update_seconds):
+                stop, due = any_of(stopped(), checkpoints.are_due(progress.update_seconds))
+                if stop or due or evaluation is not None:
                     moment = Moment(step, seconds, shown.get("eval/return"))
-                    checkpoints.save(progress.state, moment)
+                    checkpoints.save(whole(mesh, progress.state), moment)
                 if stop:
                     break
             checkpoints.wait()
@@ -267,7 +303,7 @@ def _go_on(
         records.plot()
     interrupted = step < config.steps or stopped()
     note = _video(config, folder, env, best, video_key.ravel()[0], interrupted)
-    return Result(folder.path, step, seconds, evaluation, interrupted, note)
+    return Result(path, step, seconds, evaluation, interrupted, note)
 
 
 def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> Learner[S]:
@@ -318,6 +354,11 @@ def make_video(
     limit = env.task.episode_length or round(seconds / timestep)
     steps = max(1, min(limit, round(seconds / timestep)))
     episode = record(env, policy, key, steps, deterministic=deterministic)
+    seen = {} if env.cameras is None else seen_frames(env.cameras, episode)
+    if seen:
+        algorithm = algorithm_of(saved_config(folder))
+        augmentation = getattr(algorithm, "augmentation", Augmentation())  # SHAC has none
+        write_inputs(folder.inputs_file, seen, augmentation)
     try:
         clip = render_episode(
             env.model,
@@ -328,6 +369,7 @@ def make_video(
             camera=env.task.camera,
             variation=jax.device_get(episode.variation),
             inputs=jax.device_get(episode.inputs),
+            views={name: as_picture(frames) for name, frames in seen.items()},
         )
     except RenderUnavailableError as error:
         return f"no video: {error}"
@@ -393,11 +435,38 @@ def make_environment(task: Task, config: TrainConfig) -> Env:
     return Env(task, config.physics, context, cameras)
 
 
+def find_domain(task: Task, name: str) -> AbstractDomain | None:
+    """A domain of a task by name; none by an empty one.
+
+    Raises:
+        ConfigError: the task has no such domain.
+    """
+    domains = task.domains if name else {}
+    if name and name not in domains:
+        raise ConfigError(f"the task has no domain {name!r}{did_you_mean(name, domains)}")
+    return domains.get(name)
+
+
 def _learner(
-    env: Env, config: TrainConfig, algorithm: Any, make: MakeLearner | None
+    env: Env,
+    config: TrainConfig,
+    algorithm: Any,
+    make: MakeLearner | None,
+    mesh: Mesh | None,
 ) -> Learner[Any]:
+    if mesh is not None and config.seeds > 1:
+        raise ConfigError(
+            f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
+            "seeds cannot; give seeds 1, or devices 1"
+        )
     make = make or find_algorithm(name_of_algorithm(algorithm)).learner
-    worlds = Worlds(env, algorithm.num_worlds, context=read_draws(config.context) or None)
+    worlds = Worlds(
+        env,
+        algorithm.num_worlds,
+        domain=find_domain(env.task, config.domain),
+        context=read_draws(config.context) or None,
+        mesh=mesh,
+    )
     return make(worlds, algorithm)
 
 
@@ -414,10 +483,13 @@ def _keys(config: TrainConfig) -> list[Key]:
 
 
 def _assessment(env: Env, config: TrainConfig) -> Callable[[Policy], Evaluation]:
-    """Evaluates policies: each time in the same episodes, so that the policy alone differs."""
+    """Evaluates policies: each time in the same episodes, so that the policy alone differs; drawn
+    as those of training are.
+    """
     _, key, _ = _keys(config)
     context = read_draws(config.context) or None
-    evaluate = evaluator(env, config.eval_episodes, context=context)
+    domain = find_domain(env.task, config.domain)
+    evaluate = evaluator(env, config.eval_episodes, domain=domain, context=context)
     evaluate = evaluate if config.seeds == 1 else jax.vmap(evaluate)
     return lambda policy: jax.device_get(evaluate(policy, jax.random.clone(key)))
 
@@ -468,9 +540,16 @@ def _summary(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _video(
-    config: TrainConfig, folder: RunFolder, env: Env, policy: Policy, key: Key, interrupted: bool
+    config: TrainConfig,
+    folder: RunFolder | None,
+    env: Env,
+    policy: Policy,
+    key: Key,
+    interrupted: bool,
 ) -> str:
     """The video at the end of a run; a line on how it went."""
+    if folder is None:
+        return "no video: the first process makes it"
     if not config.video:
         return "no video: --no-video"
     if not interrupted:

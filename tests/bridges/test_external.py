@@ -132,7 +132,7 @@ def test_ppo_learns_on_it() -> None:
     starts = programs(B)[1]
     env = SyncVectorEnv([lambda: HandwrittenPuck(starts, False)] * 8)
     config = PPOConfig(num_worlds=8, unroll_length=32, actor_hidden=(32,), critic_hidden=(32,))
-    learner = ppo(ExternalWorlds(env), config)  # type: ignore[arg-type]
+    learner = ppo(ExternalWorlds(env), config)
     state, returns = learner.init(jax.random.key(0)), []
     for _ in range(20):
         state, metrics = learner.update(state)
@@ -153,7 +153,7 @@ def test_sac_learns_on_it() -> None:
         actor_hidden=(32,),
         critic_hidden=(32,),
     )
-    learner = sac(ExternalWorlds(env), config)  # type: ignore[arg-type]
+    learner = sac(ExternalWorlds(env), config)
     state, returns = learner.init(jax.random.key(0)), []
     for _ in range(30):
         state, metrics = learner.update(state)

@@ -106,6 +106,14 @@ def test_a_world_may_have_constants_of_its_own() -> None:
         env.reset(options={"variation": {"dof_damping": [1.0, 2.0]}})
 
 
+def test_a_world_may_have_a_context_of_its_own() -> None:
+    env = Env(worldline.Env(toys.Swing(), context=["gravity"]))
+    obs, _ = env.reset(seed=0, options={"context": {"gravity": -5.0}})
+    np.testing.assert_array_equal(obs["context"], [-5.0])
+    with pytest.raises(VariationError, match="did you mean 'gravity'"):
+        env.reset(options={"context": {"gravty": -5.0}})
+
+
 def test_options_are_a_tasks_fields() -> None:
     env = Env("gym/inverted-pendulum", "fake", reset_noise_scale=0.0)
     np.testing.assert_array_equal(env.reset(seed=0)[0], 0)

@@ -6,8 +6,6 @@ import resource
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from puck_twin import LIMIT, PuckWithDict, puck
@@ -26,7 +24,6 @@ from torchrl.envs import RewardSum, StepCounter, TransformedEnv, step_mdp  # noq
 from torchrl.envs.utils import check_env_specs  # noqa: E402
 
 from worldline.bridges.torchrl import (  # noqa: E402
-    SecondDerivativeError,
     WorldlineEnv,
     WorldlineWrapper,
 )
@@ -265,6 +262,38 @@ class TestState:
             for key in ("observation", "reward", "done"):
                 assert (wanted["next", key] == clean["next", key][..., t, :]).all()
 
+    def test_what_a_program_gives_is_not_copied(
+        self, grid: WorldlineWrapper, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        advance, given = grid._programs.advance, {}
+
+        def noted(*arguments: Any) -> Any:
+            result = advance(*arguments)
+            given.update(result.given)
+            return result
+
+        monkeypatch.setattr(grid._programs, "advance", noted)
+        after = grid.rand_step(grid.reset())["next"]
+        for name in ("observation", "reward", "done", "terminated", "truncated"):
+            assert after[name].data_ptr() == given[name].unsafe_buffer_pointer()
+        assert after["world"].data_ptr() != given["world"].unsafe_buffer_pointer()  # kept as well
+
+    def test_one_program_a_step_and_none_where_an_episode_ended(
+        self, grid: WorldlineWrapper, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ran: list[str] = []
+        for name in ("start", "begin", "put", "unpack", "advance"):
+            program = getattr(grid._programs, name)
+
+            def noted(*arguments: Any, name: str = name, program: Any = program) -> Any:
+                ran.append(name)
+                return program(*arguments)
+
+            monkeypatch.setattr(grid._programs, name, noted)
+        data = grid.rollout(20, break_when_any_done=False)
+        assert data["next", "done"].sum() > B
+        assert ran == ["start"] + ["advance"] * 20
+
     def test_nothing_recompiles(self, grid: WorldlineWrapper) -> None:
         rollout(grid, 0)
         before = grid._programs.advance._cache_size()
@@ -306,132 +335,6 @@ class TestFrameSkip:
             np.testing.assert_array_equal(tensordict["observation"], state.obs)
             ends += over.sum()
         assert ends > B
-
-
-def loss_of(obs: Any, reward: Any) -> Any:
-    """Something that every observation and every reward has a part in, and that is not linear."""
-    return (obs**2).sum() + (reward * reward).sum()
-
-
-def torch_gradients(env: WorldlineWrapper, actions: np.ndarray) -> np.ndarray:
-    """The gradient of the loss of a rollout by each of its actions, `(T, B, nact)`."""
-    leaves = [torch.tensor(action, requires_grad=True) for action in actions]
-    env.set_seed(0)
-    tensordict, total = env.reset(), torch.zeros(())
-    for leaf in leaves:
-        now, tensordict = env.step_and_maybe_reset(tensordict.set("action", leaf))
-        total = total + loss_of(now["next", "observation"], now["next", "reward"])
-    total.backward()
-    return np.stack([leaf.grad for leaf in leaves])
-
-
-LONGEST = 50
-
-
-@functools.cache
-def jax_gradients() -> Any:
-    """The same loss and its gradient, by a scan over `Worlds.step`, as one program for all."""
-    of = worlds()
-
-    def loss(actions: Any, steps: Any) -> Any:
-        def step(state: Any, action: Any) -> Any:
-            state, step = of.step(state, action)
-            return state, loss_of(step.final_obs, step.reward)
-
-        losses = jax.lax.scan(step, of.reset(seed_keys(range(B))), actions)[1]
-        return jnp.where(jnp.arange(LONGEST) < steps, losses, 0.0).sum()
-
-    return jax.jit(jax.value_and_grad(loss))
-
-
-def random_actions(steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Actions of a rollout, `(T, B, nact)`, and the same before many more."""
-    random = np.random.default_rng(steps)
-    actions = random.uniform(-1, 1, (LONGEST, B, 2)).astype(np.float32)
-    return actions[:steps], actions
-
-
-class TestGradients:
-    """Of pucks whose episodes end on the way, at walls and at a time limit."""
-
-    @pytest.mark.parametrize("steps", [3, 8, 50])
-    def test_every_step_has_the_gradient_that_jax_finds(self, steps: int) -> None:
-        actions, padded = random_actions(steps)
-        ours = torch_gradients(made("grad"), actions)
-        wanted = jax_gradients()(padded, steps)[1][:steps]
-        norms = [np.linalg.norm(x, axis=(1, 2)) for x in (ours, wanted)]
-        assert (norms[0] > 0).all()
-        np.testing.assert_allclose(norms[0], norms[1], rtol=1e-5)
-        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-4)
-
-    def test_they_are_finite_differences(self) -> None:
-        """The dynamics are linear and the loss quadratic, so that central differences are exact."""
-        actions, padded = random_actions(4)  # too few to end by time
-        ours = torch_gradients(made("grad"), actions)
-        for t in range(4):
-            up, down = padded.copy(), padded.copy()
-            up[t, 2, 1] += 0.25  # along y: no wall is in that way
-            down[t, 2, 1] -= 0.25
-            slope = (jax_gradients()(up, 4)[0] - jax_gradients()(down, 4)[0]) / 0.5
-            np.testing.assert_allclose(ours[t, 2, 1], slope, rtol=1e-3)
-
-    def test_on_the_native_engine(self) -> None:
-        """A rollout of a swing, by finite differences of MuJoCo's own step."""
-        of = worldline.Worlds(worldline.Env(toys.Swing()), 2)
-        env = WorldlineWrapper(of, requires_grad=True)
-        actions = np.random.default_rng(0).uniform(-0.5, 0.5, (8, 2, 1)).astype(np.float32)
-
-        def loss(actions: Any) -> Any:
-            def step(state: Any, action: Any) -> Any:
-                state, step = of.step(state, action)
-                return state, loss_of(step.final_obs, step.reward)
-
-            return jax.lax.scan(step, of.reset(seed_keys([0, 1])), actions)[1].sum()
-
-        ours, wanted = torch_gradients(env, actions), jax.jit(jax.grad(loss))(actions)
-        norms = [np.linalg.norm(x, axis=(1, 2)) for x in (ours, wanted)]
-        assert (norms[0] > 0).all()
-        np.testing.assert_allclose(norms[0], norms[1], rtol=1e-5)
-
-    def test_the_start_has_one_too(self) -> None:
-        env = made("grad")
-        env.set_seed(0)
-        start = env.reset()
-        start["world_reals"].requires_grad_()
-        env.step(env.rand_action(start))["next", "reward"].sum().backward()
-        assert start["world_reals"].grad.abs().sum() > 0
-
-    def test_it_goes_through_a_rollout_and_a_policy(self) -> None:
-        env, gain = made("grad"), torch.tensor(0.5, requires_grad=True)
-
-        def policy(tensordict: TensorDict) -> TensorDict:
-            return tensordict.set("action", torch.tanh(gain * tensordict["observation"][..., :2]))
-
-        env.set_seed(0)
-        data = env.rollout(8, policy, break_when_any_done=False)
-        data["next", "reward"].sum().backward()
-
-        def reward(gain: Any) -> Any:
-            def step(state: Any, _: Any) -> Any:
-                state, step = worlds().step(state, jnp.tanh(gain * state.obs[:, :2]))
-                return state, step.reward
-
-            return jax.lax.scan(step, worlds().reset(seed_keys(range(B))), None, 8)[1].sum()
-
-        np.testing.assert_allclose(gain.grad, jax.jit(jax.grad(reward))(0.5), rtol=1e-5)
-
-    def test_a_second_derivative_is_refused(self) -> None:
-        env = made("grad")
-        action = torch.zeros(B, 2, requires_grad=True)
-        reward = env.step(env.reset().set("action", action))["next", "reward"].sum()
-        (gradient,) = torch.autograd.grad(reward, action, create_graph=True)
-        with pytest.raises(SecondDerivativeError, match="leave create_graph out"):
-            torch.autograd.grad(gradient.sum() + action.sum(), action)
-
-    def test_there_are_none_unless_asked_for(self) -> None:
-        env = made("row")
-        action = torch.zeros(B, 2, requires_grad=True)
-        assert not env.step(env.reset().set("action", action))["next", "reward"].requires_grad
 
 
 class TestPixels:

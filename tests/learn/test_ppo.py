@@ -15,6 +15,7 @@ from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn import ppo as ppo_module
+from worldline.learn import ppo_samples
 from worldline.learn.ppo import PPOConfig, clipped_loss, ppo, with_numbers
 from worldline.learn.rollout import evaluator, unroll
 from worldline.learn.run import run
@@ -78,7 +79,7 @@ def test_the_first_gradient_is_the_policy_gradient() -> None:
     state = learner.init(jax.random.key(0))
     policy = learner.policy(state)
     _, rollout, _ = unroll(worlds, state.acting.worlds, policy, state.acting.key, 16)
-    batch, learning = ppo_module._prepare(SMALL, state.learning, rollout)
+    batch, learning = ppo_samples.prepare(SMALL, state.learning, rollout)
     numbers = with_numbers(state, value_weight=0.0).learning.numbers
 
     def ours(networks: Any) -> jax.Array:

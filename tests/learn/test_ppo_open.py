@@ -16,7 +16,7 @@ from worldline.env.env import Env
 from worldline.env.task import Outcome, Start
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, TaskError
-from worldline.learn import ppo as ppo_module
+from worldline.learn import ppo_samples
 from worldline.learn.nets import Gaussian
 from worldline.learn.population import population
 from worldline.learn.ppo import Networks, PPOConfig, ppo, with_numbers
@@ -96,7 +96,7 @@ def test_each_part_of_an_observation_has_its_own_statistics():
     state = learner.init(jax.random.key(0))
     policy = learner.policy(state)
     _, rollout, _ = unroll(guess_worlds(), state.acting.worlds, policy, jax.random.key(1), 8)
-    _, learning = ppo_module._prepare(config, state.learning, rollout)
+    _, learning = ppo_samples.prepare(config, state.learning, rollout)
     for statistics, keys in (
         (learning.statistics, ("velocity", "state")),
         (learning.critic_statistics, ("velocity", "state", "privileged_state")),

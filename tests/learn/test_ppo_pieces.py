@@ -13,6 +13,7 @@ import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.learn import ppo as ppo_module
+from worldline.learn import ppo_samples
 from worldline.learn.ppo import Batch, PPOConfig, PPOState, ppo, with_numbers
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
@@ -83,22 +84,22 @@ def first_rollout() -> tuple[Any, Rollout]:
 def test_the_scale_of_rewards_does_not_matter_where_they_are_normalised():
     learning, rollout = first_rollout()
     larger = rollout._replace(reward=1000 * rollout.reward)
-    one, other = (ppo_module._prepare(CONFIG, learning, each)[0] for each in (rollout, larger))
+    one, other = (ppo_samples.prepare(CONFIG, learning, each)[0] for each in (rollout, larger))
     np.testing.assert_allclose(other.target, one.target, rtol=1e-4, atol=1e-5)
     plain = dataclasses.replace(CONFIG, normalize_rewards=False, gae_lambda=1.0)
-    one, other = (ppo_module._prepare(plain, learning, each)[0] for each in (rollout, larger))
+    one, other = (ppo_samples.prepare(plain, learning, each)[0] for each in (rollout, larger))
     assert np.abs(other.target).max() > 100 * np.abs(one.target).max()
 
 
 def test_observations_are_counted_or_left_alone():
     learning, rollout = first_rollout()
-    samples, counted = ppo_module._prepare(CONFIG, learning, rollout)
+    samples, counted = ppo_samples.prepare(CONFIG, learning, rollout)
     np.testing.assert_allclose(counted.statistics.mean, rollout.obs.mean((0, 1)), atol=1e-5)
     assert counted.statistics.count == 64
     # They count from the next rollout on: these samples are as the policy saw them.
     np.testing.assert_array_equal(samples.obs, rollout.obs.reshape(64, 4))
     plain = dataclasses.replace(CONFIG, normalize_observations=False)
-    assert ppo_module._prepare(plain, learning, rollout)[1].statistics.count == 0
+    assert ppo_samples.prepare(plain, learning, rollout)[1].statistics.count == 0
 
 
 def test_long_gradients_are_cut_and_short_ones_are_not():
@@ -134,7 +135,7 @@ def test_the_value_loss_with_its_move_clipped_and_not():
 
 def test_minibatches_are_the_samples_in_another_order():
     samples = Batch(*(jnp.arange(12.0) for _ in Batch._fields))
-    batches = ppo_module._shuffled(samples, jax.random.key(0), 3)
+    batches = ppo_samples.shuffled(samples, jax.random.key(0), 3)
     assert batches.obs.shape == (3, 4)
     np.testing.assert_array_equal(np.sort(np.ravel(batches.obs)), np.arange(12))
     np.testing.assert_array_equal(batches.obs, batches.advantage)

@@ -8,53 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from spot import Spot, spot_env
 
 from worldline.env.env import Env
-from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn import ppo as ppo_module
 from worldline.learn.policy import select
 from worldline.learn.ppo import Batch, Networks, PPOConfig, ppo, seeing_networks
+from worldline.learn.ppo_images import changed, draw_changes
 from worldline.learn.vision import SharedEyes
-from worldline.pixels.camera import Camera
+from worldline.pixels.augment import Augmentation
 from worldline.policy_file import load_policy, save_policy
-
-SPOT = """
-<mujoco>
-  <option timestep="0.1" gravity="0 0 0"/>
-  <worldbody>
-    <light pos="0 0 3"/>
-    <camera name="top" pos="0 0 3"/>
-    <body>
-      <joint name="x" type="slide" axis="1 0 0"/>
-      <geom type="sphere" size=".3" rgba="1 .3 .1 1"/>
-    </body>
-  </worldbody>
-  <actuator><motor joint="x" ctrlrange="-1 1" gear="0"/></actuator>
-</mujoco>"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Spot(Task):
-    """A ball left or right; the best action is its place. The numbers observed do not tell it."""
-
-    control_timestep: float = 0.1
-    episode_length: int = 4
-
-    def mjcf(self):
-        return SPOT
-
-    def start(self, key):
-        return Start(qpos=jax.random.uniform(key, (1,), minval=-0.8, maxval=0.8), qvel=jnp.zeros(1))
-
-    def observe(self, physics, memory):
-        return physics.qvel
-
-    def outcome(self, before, action, after, memory):
-        error = action[0] - after.qpos[0]
-        return Outcome(reward=1 - error**2, terminated=jnp.asarray(False))
-
 
 CONFIG = PPOConfig(
     num_worlds=4,
@@ -68,13 +33,8 @@ CONFIG = PPOConfig(
 
 
 @functools.cache
-def env():
-    return Env(Spot(), cameras={"top": Camera("top", 16, 16, stack=2)})
-
-
-@functools.cache
 def trained():
-    learner = ppo(Worlds(env(), CONFIG.num_worlds), CONFIG)
+    learner = ppo(Worlds(spot_env(), CONFIG.num_worlds), CONFIG)
     state = learner.init(jax.random.key(0))
     return learner, state, *learner.update(state)
 
@@ -150,13 +110,11 @@ def test_images_of_a_world_are_changed_alike():
     still = jax.random.randint(jax.random.key(0), (1, worlds, 8, 8, 3), 0, 256).astype(jnp.uint8)
     images = jnp.repeat(still, steps, axis=0).reshape(-1, 8, 8, 3)
     obs = {"state": None, "pixels/top": images}
-    empty = Batch(obs, obs, None, None, None, None, None, None)
-    config = dataclasses.replace(CONFIG, random_shift=3)
-    changes = ppo_module._changes(config, jax.random.key(1), empty)
-    rows = jnp.arange(len(images))
-    changed = ppo_module._augmented(config, changes, empty, rows)
-    np.testing.assert_array_equal(changed.obs["pixels/top"], changed.critic_obs["pixels/top"])
-    by_world = np.asarray(changed.obs["pixels/top"]).reshape(steps, worlds, 8, 8, 3)
+    how = Augmentation(shift=3)
+    changes = draw_changes(how, jax.random.key(1), worlds, obs, obs)
+    after = changed(how, changes, jnp.arange(len(images)) % worlds, obs)
+    assert after["state"] is None
+    by_world = np.asarray(after["pixels/top"]).reshape(steps, worlds, 8, 8, 3)
     assert (by_world == by_world[:1]).all()
     shifts = np.asarray(changes["pixels/top"].shift)
     assert len(np.unique(shifts, axis=0)) > 1
@@ -179,7 +137,7 @@ def test_mistakes_are_told():
     with pytest.raises(ConfigError, match="no 'pixels/top' to observe; give the environment"):
         ppo(blind, CONFIG)
     with pytest.raises(ConfigError, match="no 'pixels/tip' to observe; did you mean 'pixels/top'"):
-        ppo(Worlds(env(), 4), dataclasses.replace(CONFIG, actor_obs=("pixels/tip",)))
+        ppo(Worlds(spot_env(), 4), dataclasses.replace(CONFIG, actor_obs=("pixels/tip",)))
     with pytest.raises(ConfigError, match="cutout of images is -1"):
         dataclasses.replace(CONFIG, cutout=-1)
 
@@ -197,12 +155,12 @@ def test_it_learns_what_only_the_image_tells():
         discount=0.0,
         squash="tanh",
     )
-    learner = ppo(Worlds(env(), config.num_worlds), config)
+    learner = ppo(Worlds(spot_env(), config.num_worlds), config)
     state, returns = learner.init(jax.random.key(0)), []
     for _ in range(40):
         state, metrics = learner.update(state)
         returns.append(float(metrics["train/return"]))
     policy = learner.policy(state)
-    start = jax.vmap(env().reset)(jax.random.split(jax.random.key(9), 64))
+    start = jax.vmap(spot_env().reset)(jax.random.split(jax.random.key(9), 64))
     error = np.asarray(policy(start.obs))[:, 0] - np.asarray(start.physics.qpos)[:, 0]
     assert float(np.mean(error**2)) < 0.05  # of 0.213 without seeing

@@ -21,7 +21,9 @@ from worldline.learn.curriculum import automatic
 from worldline.learn.nets import Gaussian, log_tanh_slope
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
-from worldline.learn.sac import Batch, SACConfig, sac
+from worldline.learn.sac import SACConfig, sac
+from worldline.learn.sac_losses import Batch, soft_target
+from worldline.learn.sac_networks import squashed_draw, values
 from worldline.variation import Domain, Uniform, scale
 
 SMALL = SACConfig(
@@ -113,7 +115,7 @@ def test_the_density_of_an_action_is_that_of_what_is_drawn(mean: float, std: flo
     """Its integral over the actions is 1, and over those below a it is the share of draws there."""
     noise = np.linspace(-7, 7, 4001)[:, None].astype(np.float32)
     distribution = Gaussian(jnp.full(1, mean), jnp.full(1, np.float32(np.log(std))))
-    action, log_prob = sac_module.squashed_draw(distribution, noise, jnp.ones(1, bool))
+    action, log_prob = squashed_draw(distribution, noise, jnp.ones(1, bool))
     exact = np.tanh(mean + std * noise[:, 0].astype(np.float64))
     np.testing.assert_allclose(action[:, 0], exact, atol=1e-6)
     density = np.exp(np.asarray(log_prob, np.float64))
@@ -127,7 +129,7 @@ def test_the_density_of_an_action_is_that_of_what_is_drawn(mean: float, std: flo
 def test_actions_without_bounds_keep_the_density_of_the_normal_distribution() -> None:
     distribution = Gaussian(jnp.array([0.5, -1.0]), jnp.log(jnp.array([2.0, 0.5])))
     bounded = jnp.array([True, False])
-    action, log_prob = sac_module.squashed_draw(distribution, jnp.array([1.0, -2.0]), bounded)
+    action, log_prob = squashed_draw(distribution, jnp.array([1.0, -2.0]), bounded)
     np.testing.assert_allclose(action, [np.tanh(2.5), -2.0], rtol=1e-6)
     normal = -0.5 * (1 + 4) - np.log(2 * np.pi) - np.log(2.0 * 0.5)
     np.testing.assert_allclose(log_prob, normal - np.log(1 - np.tanh(2.5) ** 2), rtol=1e-5)
@@ -167,7 +169,7 @@ def test_the_target_stops_at_a_termination_and_nowhere_else() -> None:
         noise=jnp.zeros((2, 2)),
     )
     bounded = jnp.ones(2, bool)
-    target = sac_module.soft_target(networks, critics, batch, jnp.float32(0.9), bounded)
+    target = soft_target(networks, critics, batch, jnp.float32(0.9), bounded)
     entropy = np.log(2 * np.pi)  # minus the log density at 0 of two standard normals; tanh'(0) = 1
     np.testing.assert_allclose(target, [2 + 0.9 * (5 + 0.5 * entropy), 2.0], rtol=1e-6)
 
@@ -194,7 +196,7 @@ def test_value_ends_at_a_termination_and_goes_on_over_a_time_limit() -> None:
     learning = solved_probe()[1].learning
     obs = learning.critic_statistics.normalize(jnp.eye(3)[:2])
     action = jnp.tanh(learning.networks.actor(learning.statistics.normalize(jnp.eye(3)[:2])).mean)
-    value = sac_module.values(learning.networks.critics, obs, action)
+    value = values(learning.networks.critics, obs, action)
     np.testing.assert_allclose(value, [[1.0, 10.0], [1.0, 10.0]], rtol=0.05)
 
 

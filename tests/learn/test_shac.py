@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import toys
@@ -104,6 +105,20 @@ def test_the_policy_climbs_the_gradient_of_what_it_earns(
     moment = after.acting.optimizer.mu.mean.biases[-1][0]
     np.testing.assert_allclose(moment, 0.3 * slope, rtol=2e-2)
     assert metrics["shac/exploded"] == 0
+
+
+def test_how_far_gradients_explode_is_seen_before_they_are_bounded(key_reuse_allowed: None) -> None:
+    learner = learner_of(SMALL)
+    state = learner.init(jax.random.key(1))
+    norms = []
+    for scale in (1.0, 1e6):
+        bounded = with_numbers(state, max_grad_norm=1e-3, reward_scale=scale, value_weight=0.0)
+        after, metrics = learner.update(bounded)
+        norms.append(float(metrics["shac/grad_norm"]))
+        moment = optax.tree.norm(after.acting.optimizer.mu)
+        np.testing.assert_allclose(moment, 0.3 * 1e-3, rtol=1e-2)
+    assert norms[0] > 1e-3
+    np.testing.assert_allclose(norms[1], 1e6 * norms[0], rtol=1e-3)
 
 
 def test_two_programs_each_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:

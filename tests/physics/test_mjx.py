@@ -3,6 +3,8 @@
 import copy
 import dataclasses
 import functools
+import runpy
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,7 +17,7 @@ import toys
 from worldline.errors import ModelError, VariationError
 from worldline.model import Model
 from worldline.physics.base import Reads
-from worldline.physics.mjx import MjxPhysics
+from worldline.physics.mjx import MjxPhysics, refusal
 from worldline.physics.native import NativePhysics
 from worldline.tasks.gym.base import assets
 
@@ -217,10 +219,31 @@ def test_what_is_lacking_is_named_with_the_engine_that_has_it():
         MjxPhysics(model('noslip_iterations="3"'))
     with pytest.raises(ModelError, match=r"'mjx' lacks the MjData field 'energy'"):
         MjxPhysics(model(), Reads(("energy",)))
+    # The same is told without an engine; and that there is nothing to tell.
+    assert "IMPLICIT" in refusal(model('integrator="implicit"'))
+    assert "'energy'" in refusal(model(), Reads(("energy",)))
+    assert refusal(model(), Reads(("xpos",))) == ""
+    # What only MJX's data refuses.
+    pair = '<geom size=".1" pos="1 0 0" condim="1" contype="2" conaffinity="2"/>'
+    floor = '<geom type="plane" size="1 1 1" condim="1" contype="2" conaffinity="2"/>'
+    frictionless = Model(
+        f'<mujoco><option cone="elliptic"/><worldbody>{floor}<body><freejoint/>{pair}</body>'
+        "</worldbody></mujoco>"
+    )
+    assert "lacks" in refusal(frictionless)
+    with pytest.raises(ModelError, match="lacks"):
+        MjxPhysics(frictionless)
     # What MJX refuses and nothing depends on is set aside.
     physics = MjxPhysics(model('solver="PGS"'))
     with pytest.raises(VariationError, match=r"cannot vary 'geom_fluid'.*physics='native'"):
         physics.start(jnp.zeros(7), jnp.zeros(6), {"geom_fluid": jnp.zeros((1, 12))}, {})
+
+
+@pytest.mark.exhaustive  # builds every task
+def test_the_guide_tells_which_tasks_run():
+    docs = Path(__file__).parents[2] / "docs"
+    script = runpy.run_path(str(docs / "engines.py"))
+    assert script["table"]() in (docs / "guides" / "engines.md").read_text()
 
 
 def test_nothing_is_printed_by_the_import():

@@ -5,10 +5,14 @@ import numpy as np
 import pytest
 
 from worldline import cli
+from worldline.env.env import Env
 from worldline.errors import ConfigError
+from worldline.learn.ppo import PPOConfig
+from worldline.learn.sac import SACConfig
 from worldline.pixels.camera import Camera, image_names, read_cameras
 from worldline.policy_file import load_policy
 from worldline.report import RunFolder
+from worldline.tasks.robot.pick_cube import PickCube
 
 
 def test_cameras_from_texts():
@@ -33,8 +37,22 @@ def test_what_a_camera_adds():
 
 def test_cameras_need_an_algorithm_that_sees(capsys):
     arguments = ["train", "suite/cartpole-balance", "--pixels", "fixed=16x16"]
-    assert cli.main([*arguments, "--algorithm", "sac"]) == 2
-    assert "--pixels needs --algorithm ppo" in capsys.readouterr().err
+    assert cli.main([*arguments, "--algorithm", "shac"]) == 2
+    assert "--pixels needs --algorithm ppo or sac" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("read", "through"),
+    [
+        (("state",), ("pixels/front",)),
+        (("state", "privileged_state"), ("state", "pixels/front")),
+        (("state", "pixels/front"), ("state", "pixels/front")),
+    ],
+)
+def test_images_take_the_place_of_what_only_a_simulator_knows(read, through):
+    env = Env(PickCube(), "fake", cameras={"front": Camera("front", 16, 16)})
+    for config in (PPOConfig(actor_obs=read), SACConfig(actor_obs=read)):
+        assert cli._through_cameras(config, env).actor_obs == through
 
 
 @pytest.mark.slow

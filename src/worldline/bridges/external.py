@@ -95,6 +95,7 @@ class ExternalWorlds:
             raise ConfigError(f"the observations are {obs}; give a Box, or a flat Dict of them")
         self.vector = env
         self.num_worlds = int(env.num_envs)
+        self.mesh = None  # the environment is where it is
         self.env = ExternalEnv(action, obs)
         self._mode, self._turn = mode, 0
         boxes, self._structure = jax.tree.flatten(_boxes(obs))

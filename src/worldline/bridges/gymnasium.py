@@ -91,15 +91,16 @@ class Env(gymnasium.Env[HostObservation, NDArray]):
         Args:
             seed: decides this episode and those after it; None goes on.
             options: may hold `variation`, the world's constants, MjModel field name to the whole
-                field's value.
+                field's value; and `context`, the values of context features.
 
         Raises:
-            VariationError: an unknown field or a wrong shape.
+            VariationError: an unknown field or feature, a wrong shape or value.
         """
         super().reset(seed=seed)
         given = {} if options is None else dict(options)
-        if isinstance(given.get("variation"), Mapping):
-            given["variation"] = {n: np.asarray(v)[None] for n, v in given["variation"].items()}
+        for name in ("variation", "context"):
+            if isinstance(given.get(name), Mapping):
+                given[name] = {n: np.asarray(v)[None] for n, v in given[name].items()}
         obs, info = self._vector.reset(seed=None if seed is None else [seed], options=given)
         return jax.tree.map(operator.itemgetter(0), obs), info
 

@@ -66,6 +66,7 @@ _THOUSAND = (
 
 #: Each built-in task and the length of its episodes, in control steps.
 EPISODE_LENGTHS = dict.fromkeys(_THOUSAND, 1000) | {
+    "arm/pick-cube": 100,
     "gym/pusher": 100,
     "gym/reacher": 50,
     "robot/reach": 50,

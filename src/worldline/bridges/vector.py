@@ -89,6 +89,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self._seeds: tuple[int, ...] | None = None
         self._state: WorldsState | None = None
+        # What was shown last, of which no caller holds a part.
         self._obs: HostObservation = None
         # The worlds whose new episode has begun, but has not been shown yet.
         self._waiting = np.zeros(self.num_envs, bool)
@@ -139,10 +140,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             gymnasium.logger.warn(f"reset has no option {option!r}, and ignores it{hint}")
         self._begin(rows, seeds, (variation, context))
         self._waiting[rows] = False
-        fresh = jax.device_get(self._reset_state().obs)
-        shown = fresh if self._obs is None else self._obs
-        self._obs = jax.tree.map(functools.partial(_where_rows, rows), fresh, shown)
-        return self._copy(self._obs), {}
+        fresh = self._reset_state().obs
+        shown = fresh if self._obs is None or rows.all() else self._obs
+        obs = jax.tree.map(functools.partial(_where_rows, rows), *jax.device_get((fresh, shown)))
+        self._obs = jax.tree.map(np.array, obs)
+        return obs, {}
 
     def step(self, actions: NDArray) -> tuple[HostObservation, NDArray, NDArray, NDArray, Info]:
         """Steps the worlds; in NEXT_STEP, those whose episode is over show their new one instead.
@@ -174,15 +176,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
                 actions = np.where(mask[:, None], actions, 0)
         self._state, step = self.worlds.step(state, actions, mask)
         same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
-        self._obs, reward, terminated, truncated, metrics = jax.device_get(
-            (
-                step.obs if same_step else step.final_obs,
-                step.reward,
-                step.terminated,
-                step.truncated,
-                step.metrics,
-            )
+        self._obs = step.obs if same_step else step.final_obs
+        # One copy of each, in which the caller may write.
+        obs, terminated, truncated, metrics = jax.tree.map(
+            np.array, (self._obs, step.terminated, step.truncated, step.metrics)
         )
+        reward = np.array(step.reward, np.float64)
         ended = terminated | truncated
         if same_step and ended.any():
             info = _info(metrics, ~ended) | _final(step.final_obs, metrics, ended)
@@ -191,9 +190,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if not same_step:
             self._waiting = ended
         if self.render_mode is not None:
-            self._last = LastStep(state, np.asarray(actions), ended)
-        flags = terminated.copy(), truncated.copy()
-        return self._copy(self._obs), np.array(reward, np.float64), *flags, info
+            self._last = LastStep(state, np.array(actions), ended)
+        return obs, reward, terminated, truncated, info
 
     def render(self) -> tuple[NDArray, ...] | None:
         """A picture of each world, `(height, width, 3)` uint8; None without a `render_mode`."""
@@ -313,9 +311,6 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if self.closed:
             raise ClosedEnvironmentError("the environment is closed; make a new one")
 
-    def _copy(self, obs: HostObservation) -> HostObservation:
-        return jax.tree.map(np.array, obs)
-
     def __getstate__(self) -> dict[str, Any]:
         # Compiled programs and engines stay behind, and are built again from what they came from.
         return {**vars(self), "worlds": None, "_painter": None, "_recipe": _recipe(self.worlds)}
@@ -388,9 +383,7 @@ def _info(metrics: Mapping[str, NDArray], rows: NDArray) -> Info:
     if rows.any():
         everywhere = rows.all()
         for name, value in metrics.items():
-            info[name] = (
-                value.copy() if everywhere else _where_rows(rows, value, value.dtype.type(0))
-            )
+            info[name] = value if everywhere else _where_rows(rows, value, value.dtype.type(0))
             info[f"_{name}"] = rows.copy()
     return info
 

@@ -24,6 +24,7 @@ from worldline.model import ModelSource
 from worldline.physics.base import PhysicsState
 from worldline.types import Array, Key, Observation, PyTree
 from worldline.variation.distributions import Distribution, Uniform
+from worldline.variation.domain import AbstractDomain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -298,6 +299,11 @@ class Disturbed(Task):
     def defaults(self) -> Mapping[str, Mapping[str, Any]]:  # type: ignore[override] # alike
         """As the task has them."""
         return self.task.defaults
+
+    @property
+    def domains(self) -> Mapping[str, AbstractDomain]:
+        """The task's."""
+        return self.task.domains
 
     @property
     def control_timestep(self) -> float:

@@ -181,7 +181,7 @@ class Env:
             ActionError: a wrong shape or dtype; or not finite, where that can be seen (outside
                 `jit`; inside, such a world is marked `diverged`).
         """
-        action = self.check_action(action)
+        action = jnp.asarray(self.check_action(action))
         inputs = self._inputs(action, state.physics, state.memory)
         physics = self.physics.step(state.physics, inputs, self.substeps, mask)
         outcome = self.task.outcome(state.physics, action, physics, state.memory)
@@ -231,8 +231,13 @@ class Env:
             return spaces.Dict({name: box(leaf) for name, leaf in self._obs.items()})
         return box(self._obs)
 
-    def check_action(self, action: ArrayLike, lead: tuple[int, ...] = ()) -> Array:
+    def check_action(
+        self, action: ArrayLike, lead: tuple[int, ...] = ()
+    ) -> Array | np.ndarray[Any, Any]:
         """An action as float32, after a check of its shape `(*lead, nact)`, dtype and values.
+
+        NumPy's arrays stay NumPy's, since compiled programs take them at less cost than it is to
+        make one of JAX's; but as copies, for the caller may change his while a program runs.
 
         Raises:
             ActionError: see `step`.
@@ -249,7 +254,9 @@ class Env:
                 where = tuple(int(i) for i in np.argwhere(~finite)[0])
                 value = np.asarray(array)[where]
                 raise ActionError(f"the action at index {where} is {value}; it must be finite")
-        return jnp.asarray(array, jnp.float32)
+        if isinstance(array, jax.Array):
+            return jnp.asarray(array, jnp.float32)
+        return np.array(array, np.float32)
 
     def _begin(
         self,

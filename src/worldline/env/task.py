@@ -14,6 +14,8 @@ import numpy as np
 from worldline.model import Model, ModelSource
 from worldline.physics.base import PhysicsState
 from worldline.types import Array, Key, Metrics, Observation, PyTree
+from worldline.variation.domain import AbstractDomain
+from worldline.variation.presets import presets
 
 
 class Start(eqx.Module):
@@ -129,6 +131,11 @@ class Task(abc.ABC):
         """Lowest and highest action, `(nact,)` each; by default the actuators' control ranges."""
         low, high = self.model.ctrlrange.T
         return low, high
+
+    @property
+    def domains(self) -> Mapping[str, AbstractDomain]:
+        """Domains to train this task over, by name: by default `light`, `medium` and `hard`."""
+        return presets(self.model)
 
     @property
     def camera(self) -> Mapping[str, Any]:

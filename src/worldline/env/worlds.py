@@ -10,8 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_derivatives import SymbolicZero
+from jax.sharding import Mesh
 
+from worldline.devices import BY_WORLD, EVERYWHERE, check_shares, shared
 from worldline.env.env import Env, EnvState
 from worldline.errors import ConfigError, VariationError, did_you_mean
 from worldline.model import Model
@@ -51,6 +54,21 @@ class WorldsState(eqx.Module):
     ranges: Ranges
     """The numbers of the domain and of the context's selector, by name: what later episodes are
     drawn from. Replace them and nothing recompiles."""
+
+    @classmethod
+    def shared_by(cls, by_world: Any, everywhere: Any) -> WorldsState:
+        """The one for leaves of which each device has its worlds' share, the other for leaves that
+        are the same on all.
+        """
+        return cls(
+            env=by_world,
+            key=by_world,
+            steps=by_world,
+            episode_return=by_world,
+            turn=by_world,
+            given=by_world,
+            ranges=everywhere,
+        )
 
     @property
     def context(self) -> dict[str, Array]:
@@ -105,10 +123,12 @@ class Worlds:
         resample_every: control steps after which domain and context draw again within an episode;
             0: only at its start.
         cameras: as in `Env`: see these worlds through them; None: through the environment's own.
+        mesh: devices that share the worlds, as many each, from `worldline.devices.world_mesh`;
+            None: all are on one. The worlds are the same bit for bit.
 
     Raises:
-        ConfigError: `num_worlds` is not positive, `episode_length` or `resample_every` negative; or
-            the cameras are wrong, see `Env`.
+        ConfigError: `num_worlds` is not positive, or the devices of the mesh do not divide it;
+            `episode_length` or `resample_every` is negative; or the cameras are wrong, see `Env`.
         VariationError: the domain fits no such model or can draw an impossible value; the context
             has a feature that the environment lacks, or a value outside its bounds.
     """
@@ -122,9 +142,11 @@ class Worlds:
         context: ContextLike | None = None,
         resample_every: int = 0,
         cameras: Cameras | Mapping[str, Camera] | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         if num_worlds < 1:
             raise ConfigError(f"num_worlds is {num_worlds}; give 1 or more")
+        check_shares(num_worlds, mesh)
         length = env.task.episode_length if episode_length is None else episode_length
         if length < 0:
             raise ConfigError(f"episode_length is {length}; give steps, or 0 for no limit")
@@ -136,14 +158,16 @@ class Worlds:
         self.domain = None if domain is None else as_domain(domain)
         self.context = None if context is None else as_selector(context)
         self.resample_every = resample_every
+        #: The devices that share the worlds.
+        self.mesh = mesh
         #: The ranges that `reset` begins with.
         self.ranges = self._check_sources()
-        # A reset works on this many worlds at a time: few, since most steps end a handful of
-        # episodes; in proportion to B, since all may end at once.
-        self._reset_size = min(num_worlds, max(4, num_worlds // 64))
-        self._reset = jax.jit(self._begin_all)
-        self._step = jax.jit(self._take_step)
-        self._reset_where = jax.jit(self._reset_rows)
+        state = WorldsState.shared_by(BY_WORLD, EVERYWHERE)
+        first = (BY_WORLD, BY_WORLD, BY_WORLD, EVERYWHERE)
+        self._reset = jax.jit(shared(mesh, self._begin_all, first, state))
+        step = shared(mesh, self._take_step, (state, BY_WORLD, BY_WORLD), (state, BY_WORLD))
+        self._step = jax.jit(step)
+        self._reset_where = jax.jit(shared(mesh, self._reset_rows, (state, BY_WORLD), state))
 
     def reset(
         self,
@@ -171,7 +195,8 @@ class Worlds:
             raise ConfigError(f"{key.shape} keys for {self.num_worlds} worlds; give one, or B")
         given = self._per_world(variation), self._per_world(context)
         self.env.context.complete(self.env.model, given[1])
-        return self._reset(key, given, self.ranges if ranges is None else _strong(ranges))
+        turn = jnp.arange(self.num_worlds, dtype=jnp.int32)
+        return self._reset(key, turn, given, self.ranges if ranges is None else _strong(ranges))
 
     def step(
         self, state: WorldsState, action: ArrayLike, mask: ArrayLike | None = None
@@ -202,9 +227,9 @@ class Worlds:
         """
         return self._reset_where(state, self._check_mask(mask))
 
-    def _check_mask(self, mask: ArrayLike) -> Array:
-        """A mask of worlds as an array, `(B,)` bool."""
-        array = jnp.asarray(mask, bool)
+    def _check_mask(self, mask: ArrayLike) -> Array | np.ndarray[Any, Any]:
+        """A mask of worlds as an array of its own kind, `(B,)` bool; see `Env.check_action`."""
+        array = jnp.asarray(mask, bool) if isinstance(mask, jax.Array) else np.array(mask, bool)
         if array.shape != (self.num_worlds,):
             raise ConfigError(f"the mask has shape {array.shape}; it must be ({self.num_worlds},)")
         return array
@@ -241,11 +266,10 @@ class Worlds:
                 )
         return arrays
 
-    def _begin_all(self, key: Key, given: Given, ranges: Ranges) -> WorldsState:
-        """All worlds at their first start."""
-        turn = jnp.arange(self.num_worlds, dtype=jnp.int32)
+    def _begin_all(self, key: Key, turn: Array, given: Given, ranges: Ranges) -> WorldsState:
+        """All worlds, or a device's share of them, at their first start."""
         begin = jax.vmap(functools.partial(self._begin, ranges))
-        everyone = jnp.ones(self.num_worlds, bool)
+        everyone = jnp.ones(turn.shape, bool)
         return dataclasses.replace(begin(key, turn, given, everyone), ranges=ranges)
 
     def _begin(
@@ -342,16 +366,20 @@ def _begin_again(
 
     The keys of `state` are words, those of a generator `impl`.
     """
+    # Few rows at a time, since most steps end a handful of episodes; in proportion to the worlds,
+    # since all may end at once. On several devices these are a device's share.
+    number = mask.shape[0]
+    size = min(number, max(4, number // 64))
 
     def reset_some(carry: tuple[WorldsState, Array]) -> tuple[WorldsState, Array]:
         state, waiting = carry
-        (rows,) = jnp.nonzero(waiting, size=worlds._reset_size, fill_value=worlds.num_worlds)
+        (rows,) = jnp.nonzero(waiting, size=size, fill_value=number)
         key, turn, given = jax.tree.map(
             lambda x: x.at[rows].get(mode="clip"), (state.key, state.turn, state.given)
         )
         key = jax.random.wrap_key_data(key, impl=impl)
         begin = jax.vmap(functools.partial(worlds._begin, ranges))
-        fresh = begin(key, turn + worlds.num_worlds, given, rows < worlds.num_worlds)
+        fresh = begin(key, turn + worlds.num_worlds, given, rows < number)
         put = functools.partial(_put_rows, rows)
         state = jax.tree.map(put, state, _keys_as_words(fresh))
         return state, waiting.at[rows].set(False, mode="drop")

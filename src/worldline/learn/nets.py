@@ -63,7 +63,7 @@ class MLP(eqx.Module):
         ends = list(itertools.accumulate(n * m for n, m in shapes))
         parts = jnp.split(jax.random.normal(key, (ends[-1],)), ends[:-1])
         weights = [
-            gain * _orthogonal(part.reshape(shape))
+            gain * orthogonal(part.reshape(shape))
             for part, shape, gain in zip(parts, shapes, gains, strict=True)
         ]
         return cls(weights, [jnp.zeros(size) for size in sizes[1:]], activation, layer_norm)
@@ -85,7 +85,7 @@ def layer_normalized(x: Array) -> Array:
     return centred * jax.lax.rsqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
 
 
-def _orthogonal(noise: Array) -> Array:
+def orthogonal(noise: Array) -> Array:
     """The orthonormal rows or columns, uniformly distributed, that normal noise `(n, m)` spans."""
     tall = noise if noise.shape[0] >= noise.shape[1] else noise.T
     q, r = jnp.linalg.qr(tall)

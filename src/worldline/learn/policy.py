@@ -12,18 +12,29 @@ import numpy as np
 
 from worldline.errors import TaskError
 from worldline.learn.normalizer import RunningStatistics
+from worldline.learn.recurrent import Recurrent, as_recurrent
 from worldline.pixels.camera import image_names
-from worldline.types import Array, Key, Observation
+from worldline.types import Array, Key, Observation, PyTree
 
 Squash: TypeAlias = Literal["clip", "tanh"]
 
 
 class Policy(eqx.Module):
-    """Normaliser, network and action bounds in one pytree; a callable."""
+    """Normaliser, network and action bounds in one pytree; a callable.
+
+    One with a memory of its episode acts by `step`, which works for any policy:
+
+    ```
+    memory = policy.start()
+    while not ended:
+        action, memory = policy.step(obs, memory)
+    ```
+    """
 
     actor: Any
     """A module from normalised observations, `(..., nobs)`, to a distribution of raw actions with
-    a `mean`, `(..., nact)`, and `at(noise)`: the draw that standard normal noise makes."""
+    a `mean`, `(..., nact)`, and `at(noise)`: the draw that standard normal noise makes. With a
+    memory, a `Recurrent` that makes one."""
     statistics: RunningStatistics
     """Of the observations that the actor reads, `(nobs,)`."""
     low: Array
@@ -36,7 +47,7 @@ class Policy(eqx.Module):
     """Which parts of a dict of observations the actor reads, side by side."""
 
     def __call__(self, obs: Any, key: Key | None = None) -> Any:
-        """The action at an observation, one or many.
+        """The action at an observation, one or many, of a policy without a memory.
 
         Args:
             obs: `(nobs,)` or `(..., nobs)`, as the environment gives it; or a dict with the
@@ -47,7 +58,38 @@ class Policy(eqx.Module):
             `(nact,)` or `(..., nact)`; NumPy for NumPy, JAX for JAX.
 
         Raises:
-            TaskError: the observation has another size than those the policy was trained on.
+            TaskError: the observation has another size than those the policy was trained on, or
+                the policy has a memory.
+        """
+        if isinstance(self.actor, Recurrent):
+            raise TaskError(
+                "this policy acts on what it remembers too: begin an episode with memory = "
+                "policy.start(), then action, memory = policy.step(obs, memory)"
+            )
+        return self.step(obs, (), key)[0]
+
+    def start(self, *lead: int) -> PyTree:
+        """What the policy remembers at the start of an episode; `()` of one without a memory.
+
+        Args:
+            lead: the leading axes of the observations to come, such as the number of worlds.
+        """
+        return as_recurrent(self.actor).start(*lead)
+
+    def step(self, obs: Any, memory: PyTree, key: Key | None = None) -> tuple[Any, PyTree]:
+        """The action at an observation, one or many, and what to remember for the next.
+
+        Args:
+            obs: as in a call.
+            memory: what the step before gave, or at the start of an episode `start`.
+            key: as in a call.
+
+        Returns:
+            The action as in a call, and the memory.
+
+        Raises:
+            TaskError: the observation has another size than those the policy was trained on, or
+                the memory is not this policy's for so many observations.
         """
         selected = select(obs, self.obs_keys)
         flat = numbers_of(selected)
@@ -56,13 +98,29 @@ class Policy(eqx.Module):
             raise TaskError(
                 f"the observation has shape {flat.shape}; this policy takes (..., {size})"
             )
-        action = _act(self, with_numbers_of(selected, jnp.asarray(flat, jnp.float32)), key)
+        self._check_memory(memory, flat.shape[:-1])
         on_device = any(isinstance(part, jax.Array) for part in jax.tree.leaves(selected))
-        return action if on_device else np.asarray(action)
+        selected = with_numbers_of(selected, jnp.asarray(flat, jnp.float32))
+        action, memory = _act(self, selected, memory, key)
+        return action if on_device else np.asarray(action), memory
 
-    def distribution(self, obs: Observation) -> Any:
-        """The distribution of raw actions, which `to_action` brings into the bounds."""
-        return self.actor(normalized(self.statistics, select(obs, self.obs_keys)))
+    def restart(self, memory: PyTree, ended: Array) -> PyTree:
+        """The memory, `(..., size)`, or where an episode has ended, `(...)` bool, a fresh one."""
+        return as_recurrent(self.actor).restart(memory, ended)
+
+    def distribution(self, obs: Observation, memory: PyTree) -> tuple[Any, PyTree]:
+        """The distribution of raw actions, which `to_action` brings into the bounds, and what to
+        remember.
+        """
+        return _respond(self, select(obs, self.obs_keys), memory)
+
+    def _check_memory(self, memory: PyTree, lead: tuple[int, ...]) -> None:
+        given, known = (jax.tree.map(jnp.shape, tree) for tree in (memory, self.start(*lead)))
+        if given != known:
+            raise TaskError(
+                f"the memory has shape {given}, and of {lead} observations this policy's has "
+                f"{known}; begin an episode with policy.start{lead}"
+            )
 
     def to_action(self, raw: Array) -> Array:
         """The network's unbounded output `(..., nact)` in the units of the environment."""
@@ -73,15 +131,21 @@ class Policy(eqx.Module):
         return jnp.where(bounded, scaled, raw)
 
 
+def _respond(policy: Policy, selected: Any, memory: PyTree) -> tuple[Any, PyTree]:
+    read = normalized(policy.statistics, selected)
+    memory, distribution = as_recurrent(policy.actor).step(memory, read)
+    return distribution, memory
+
+
 @eqx.filter_jit
-def _act(policy: Policy, obs: Any, key: Key | None) -> Array:
-    distribution = policy.actor(normalized(policy.statistics, obs))  # already selected
+def _act(policy: Policy, selected: Any, memory: PyTree, key: Key | None) -> tuple[Array, PyTree]:
+    distribution, memory = _respond(policy, selected, memory)
     raw = (
         distribution.mean
         if key is None
         else distribution.at(jax.random.normal(key, distribution.mean.shape))
     )
-    return policy.to_action(raw)
+    return policy.to_action(raw), memory
 
 
 def select(obs: Observation | Any, keys: Sequence[str]) -> Any:

@@ -10,34 +10,46 @@ An update is two programs: one acts (a rollout, which calls the engine), one lea
 arithmetic, which JAX's compilation cache can keep between processes). Each is traced once.
 
 Every piece can be another: `ppo` takes functions for the networks, the loss, the optimiser, the
-advantage, the rollout and the curriculum.
+advantage, the rollout and the curriculum. Those at hand are in `ppo_networks`, here, in `returns`,
+`rollout` and `curriculum`; how a rollout becomes minibatches is in `ppo_samples`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
-from worldline.env.env import Env
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.devices import split
+from worldline.env.worlds import WorldsState
 from worldline.errors import ConfigError, did_you_mean
 from worldline.learn.curriculum import Curriculum, moved
-from worldline.learn.nets import ACTIVATIONS, MLP, Activation, Actor
+from worldline.learn.nets import ACTIVATIONS, Activation
 from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.policy import Policy, Squash, normalized, numbers_of, select
-from worldline.learn.returns import discounted_return_so_far, generalized_advantage
+from worldline.learn.places import Place
+from worldline.learn.policy import Policy, Squash, numbers_of, select
+from worldline.learn.ppo_images import changed, draw_changes, is_image_array
+from worldline.learn.ppo_networks import MakeNetworks as MakeNetworks
+from worldline.learn.ppo_networks import Networks as Networks
+from worldline.learn.ppo_networks import gru_networks as gru_networks
+from worldline.learn.ppo_networks import heads_and_features, networks_for, part_of
+from worldline.learn.ppo_networks import mlp_networks as mlp_networks
+from worldline.learn.ppo_networks import seeing_networks as seeing_networks
+from worldline.learn.ppo_samples import Batch as Batch
+from worldline.learn.ppo_samples import critic_keys, have_memory, last, prepare, shuffled
+from worldline.learn.recurrent import as_recurrent
+from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
-from worldline.learn.vision import Architecture, Eyes, SeeingActor, SeeingCritic, SharedEyes
-from worldline.pixels.augment import Augmentation, Draws, augment, draw
-from worldline.pixels.camera import image_names, is_image
+from worldline.learn.vision import Architecture, SharedEyes
+from worldline.pixels.augment import Augmentation
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
@@ -95,6 +107,8 @@ class PPOConfig:
     """Spread of the first policy, in units of half the action range."""
     squash: Squash = "clip"
     """How the policy's unbounded choice comes into the action bounds."""
+    recurrent_size: int = 0
+    """Units of the memory that policy and critic each have of an episode; 0: neither has one."""
     encoder: Architecture = "patches"
     """How images are looked at, where any are observed."""
     image_features: int = 128
@@ -131,6 +145,8 @@ class PPOConfig:
         for name in ("discount", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
+        if self.recurrent_size < 0:
+            raise ConfigError(f"recurrent_size is {self.recurrent_size}; give 0 or more")
         _ = self.augmentation
         if self.activation not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
@@ -146,6 +162,22 @@ class PPOConfig:
                 f"{self.num_worlds} worlds x {self.unroll_length} steps = {steps} do not divide "
                 f"into {self.minibatches} minibatches; change one of the three"
             )
+        if self.recurrent_size:
+            _check_for_memory(self)
+
+
+def _check_for_memory(config: PPOConfig) -> None:
+    """Refuses what networks with a memory cannot learn by: their samples are whole worlds."""
+    if config.augmentation:
+        raise ConfigError(
+            "images are not changed for networks with a memory; set random_shift, brightness, "
+            "contrast and cutout to 0"
+        )
+    if config.num_worlds % config.minibatches:
+        raise ConfigError(
+            f"{config.num_worlds} worlds do not divide into {config.minibatches} minibatches, and "
+            "with a memory each is of whole worlds; change one of the two"
+        )
 
 
 class Numbers(eqx.Module):
@@ -165,19 +197,12 @@ class Numbers(eqx.Module):
     max_grad_norm: Array
 
 
-class Networks(eqx.Module):
-    """What gradients change."""
-
-    actor: Any
-    """From observations `(..., nobs)` to a distribution of raw actions, such as `Gaussian`."""
-    critic: Any
-    """From what it observes, `(..., ncritic)`, to a value, `(..., 1)`."""
-
-
 class Acting(eqx.Module):
     """The part of the training state that acting reads and moves on."""
 
     worlds: WorldsState
+    memory: PyTree
+    """What the policy remembers of each world's episode, `(B, ...)`; `()` without a memory."""
     key: Key
 
 
@@ -191,6 +216,8 @@ class Learning(eqx.Module):
     """Of what the policy observes."""
     critic_statistics: RunningStatistics
     """Of what the critic observes."""
+    critic_memory: PyTree
+    """What the critic remembers of each world's episode, `(B, ...)`; `()` without a memory."""
     return_so_far: Array
     """Each world's discounted sum of rewards in its episode, `(B,)`."""
     return_statistics: RunningStatistics
@@ -208,32 +235,12 @@ class PPOState(eqx.Module):
     learning: Learning
 
 
-class Batch(NamedTuple):
-    """What one gradient step looks at; every leaf begins with the number of samples."""
-
-    obs: Any
-    """What the policy observes, as `select` gives it, normalised."""
-    critic_obs: Any
-    """What the critic observes, likewise."""
-    action: Array
-    log_prob: Array
-    distribution: Any
-    """What the action was drawn from."""
-    value: Array
-    advantage: Array
-    target: Array
-
-
-#: Makes the networks from a key and the sizes of what the policy observes, of what the critic
-#: observes, and of an action.
-MakeNetworks: TypeAlias = Callable[[Key, int, int, int], Networks | SharedEyes]
-
 #: From networks, a batch and the numbers to what is minimised, `()`, and what to report of it.
 Loss: TypeAlias = Callable[[Networks, Batch, Numbers], tuple[Array, Metrics]]
 
 
 def ppo(
-    worlds: Worlds,
+    worlds: Place[Any],
     config: PPOConfig,
     *,
     networks: MakeNetworks | None = None,
@@ -248,8 +255,9 @@ def ppo(
     Args:
         worlds: where to act; as many as `config.num_worlds`.
         config: how to train.
-        networks: makes policy and critic; by default `mlp_networks(config)`, or where they observe
-            images `seeing_networks(config, ...)`.
+        networks: makes policy and critic; by default `mlp_networks(config)`, with a
+            `recurrent_size` `gru_networks(config)`, or where they observe images
+            `seeing_networks(config, ...)`.
         loss: by default `clipped_loss`.
         optimizer: turns a gradient into the direction of a step, whose length is the learning
             rate of the state; by default Adam's.
@@ -259,17 +267,18 @@ def ppo(
             compiled; the ranges keep their names and shapes.
 
     Raises:
-        ConfigError: the number of worlds is not the configuration's.
+        ConfigError: the number of worlds is not the configuration's; the networks cannot be made.
     """
     if worlds.num_worlds != config.num_worlds:
         raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {config.num_worlds}")
     env = worlds.env
     low, high = jnp.asarray(env.action_low), jnp.asarray(env.action_high)
     pieces = _Pieces(
-        networks=networks or _default_networks(config, env),
+        networks=networks or networks_for(config, env),
         loss=loss or clipped_loss,
         optimizer=optimizer or optax.scale_by_adam(eps=1e-5),
         advantage=advantage,
+        mesh=worlds.mesh,
     )
 
     def policy(learning: Learning) -> Policy:
@@ -286,9 +295,9 @@ def ppo(
     def act(acting: Acting, policy: Policy) -> tuple[Acting, Rollout, Metrics]:
         key, unroll_key = jax.random.split(acting.key)
         state, taken, summary = rollout(
-            worlds, acting.worlds, policy, unroll_key, config.unroll_length
+            worlds, acting.worlds, policy, unroll_key, config.unroll_length, acting.memory
         )
-        return Acting(state, key), taken, summary
+        return Acting(state, last(taken.memory), key), taken, summary
 
     @jax.jit
     def begin_learning(key: Key, obs: Observation) -> Learning:
@@ -296,9 +305,9 @@ def ppo(
 
     @jax.jit
     def learn_from(
-        learning: Learning, rollout: Rollout, summary: Metrics, ranges: Ranges
+        learning: Learning, rollout: Rollout, memory: PyTree, summary: Metrics, ranges: Ranges
     ) -> tuple[Learning, Ranges, Metrics]:
-        learning, measured = learn(config, pieces, learning, rollout)
+        learning, measured = learn(config, pieces, learning, rollout, memory)
         metrics = {f"train/{name}": value for name, value in summary.items()} | measured
         if curriculum is not None:
             ranges = moved(curriculum, metrics, ranges)
@@ -307,13 +316,17 @@ def ppo(
     def init(key: Key) -> PPOState:
         worlds_key, act_key, learn_key = jax.random.split(key, 3)
         state = worlds.reset(worlds_key)
-        return PPOState(Acting(state, act_key), begin_learning(learn_key, state.obs))
+        learning = begin_learning(learn_key, state.obs)
+        memory = policy(learning).start(config.num_worlds)
+        return PPOState(Acting(state, memory, act_key), learning)
 
     def update(state: PPOState) -> tuple[PPOState, Metrics]:
         acting, taken, summary = act(state.acting, policy(state.learning))
-        learning, ranges, metrics = learn_from(state.learning, taken, summary, acting.worlds.ranges)
+        learning, ranges, metrics = learn_from(
+            state.learning, taken, state.acting.memory, summary, acting.worlds.ranges
+        )
         state_of_worlds = dataclasses.replace(acting.worlds, ranges=ranges)
-        return PPOState(Acting(state_of_worlds, acting.key), learning), metrics
+        return PPOState(dataclasses.replace(acting, worlds=state_of_worlds), learning), metrics
 
     return Learner(
         init=init,
@@ -346,76 +359,6 @@ def with_numbers(state: PPOState, **numbers: float | Array) -> PPOState:
     return PPOState(state.acting, learning)
 
 
-def mlp_networks(config: PPOConfig) -> MakeNetworks:
-    """Dense layers for both; the policy's spread is a parameter for each action."""
-    return functools.partial(_dense, config)
-
-
-def _dense(config: PPOConfig, key: Key, nobs: int, ncritic: int, nact: int) -> Networks:
-    actor_key, critic_key = jax.random.split(key)
-    actor_sizes = (nobs, *config.actor_hidden, nact)
-    critic_sizes = (ncritic, *config.critic_hidden, 1)
-    return Networks(
-        actor=Actor(
-            mean=MLP.initial(actor_key, actor_sizes, config.activation, last_gain=0.01),
-            log_std=jnp.full(nact, jnp.float32(config.initial_log_std)),
-        ),
-        critic=MLP.initial(critic_key, critic_sizes, config.activation, last_gain=1.0),
-    )
-
-
-def seeing_networks(config: PPOConfig, images: Mapping[str, Sequence[int]]) -> MakeNetworks:
-    """An encoder for each image, and dense layers as in `mlp_networks` on what it gives.
-
-    Args:
-        config: how they are; which images each observes is in `actor_obs` and `critic_obs`.
-        images: the shape of each image: height, width, channels.
-    """
-    critic_obs = config.actor_obs if config.critic_obs is None else config.critic_obs
-    of_actor, of_critic = (
-        {name: images[name] for name in image_names(keys)}
-        for keys in (config.actor_obs, critic_obs)
-    )
-
-    def eyes(key: Key, images: Mapping[str, Sequence[int]]) -> Eyes:
-        kind, features = config.encoder, config.image_features
-        return Eyes.initial(
-            key, images, kind, features, normalize_channels=config.normalize_channels
-        )
-
-    def make(key: Key, nobs: int, ncritic: int, nact: int) -> Networks | SharedEyes:
-        head_key, actor_key, critic_key = jax.random.split(key, 3)
-        sizes = (
-            nobs + config.image_features * len(of_actor),
-            ncritic + config.image_features * len(of_critic),
-        )
-        heads = _dense(config, head_key, *sizes, nact)
-        if config.share_encoder and critic_obs == config.actor_obs and sizes[0] == sizes[1]:
-            return SharedEyes(eyes(actor_key, of_actor), heads.actor, heads.critic)
-        return Networks(
-            actor=SeeingActor(eyes(actor_key, of_actor), heads.actor),
-            critic=SeeingCritic(eyes(critic_key, of_critic), heads.critic),
-        )
-
-    return make
-
-
-def _default_networks(config: PPOConfig, env: Env) -> MakeNetworks:
-    """Networks for what policy and critic observe."""
-    names = image_names({*config.actor_obs, *(config.critic_obs or ())})
-    if not names:
-        return mlp_networks(config)
-    parts = env.observation_space
-    known = dict(parts.spaces) if hasattr(parts, "spaces") else {"state": parts}
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, filter(is_image, known))
-            raise ConfigError(
-                f"there is no {name!r} to observe{hint or '; give the environment cameras'}"
-            )
-    return seeing_networks(config, {name: known[name].shape or () for name in names})
-
-
 class _Pieces(NamedTuple):
     """The functions that learning is made of."""
 
@@ -423,12 +366,14 @@ class _Pieces(NamedTuple):
     loss: Loss
     optimizer: optax.GradientTransformation
     advantage: Callable[..., Array]
+    mesh: Mesh | None
+    """The devices that share the worlds, and every minibatch."""
 
 
 #: What another run may begin with.
 _PARTS: dict[str, Callable[[PPOState], PyTree]] = {
-    "actor": lambda state: _part(state.learning.networks, "actor"),
-    "critic": lambda state: _part(state.learning.networks, "critic"),
+    "actor": lambda state: part_of(state.learning.networks, "actor"),
+    "critic": lambda state: part_of(state.learning.networks, "critic"),
     "statistics": lambda state: (
         state.learning.statistics,
         state.learning.critic_statistics,
@@ -437,29 +382,16 @@ _PARTS: dict[str, Callable[[PPOState], PyTree]] = {
 }
 
 
-def _part(networks: Any, name: str) -> PyTree:
-    """The actor or the critic as parts of the tree: with shared encoders, those go with either."""
-    if isinstance(networks, SharedEyes):
-        return networks.eyes, getattr(networks, f"{name}_head")
-    return getattr(networks, name)
-
-
-def _critic_obs(config: PPOConfig, obs: Observation) -> tuple[str, ...]:
-    """The parts of an observation that the critic reads."""
-    if config.critic_obs is not None:
-        return config.critic_obs
-    privileged = isinstance(obs, dict) and "privileged_state" in obs
-    return (*config.actor_obs, "privileged_state") if privileged else config.actor_obs
-
-
 def _begin_learning(
     config: PPOConfig, pieces: _Pieces, key: Key, obs: Observation, nact: int
 ) -> Learning:
     """Networks, optimiser and statistics before any training."""
     networks_key, key = jax.random.split(key)
     nobs = numbers_of(select(obs, config.actor_obs)).shape[-1]
-    ncritic = numbers_of(select(obs, _critic_obs(config, obs))).shape[-1]
+    ncritic = numbers_of(select(obs, critic_keys(config, obs))).shape[-1]
     networks = pieces.networks(networks_key, nobs, ncritic, nact)
+    if have_memory(networks):
+        _check_for_memory(config)
     steps_per_update = config.num_worlds * config.unroll_length
     numbers = {
         field.name: jnp.float32(getattr(config, field.name))
@@ -472,6 +404,7 @@ def _begin_learning(
         learning_rate=jnp.float32(config.learning_rate),
         statistics=RunningStatistics.zero((nobs,)),
         critic_statistics=RunningStatistics.zero((ncritic,)),
+        critic_memory=as_recurrent(networks.critic).start(config.num_worlds),
         return_so_far=jnp.zeros(config.num_worlds),
         return_statistics=RunningStatistics.zero(()),
         numbers=Numbers(
@@ -483,16 +416,23 @@ def _begin_learning(
 
 
 def learn(
-    config: PPOConfig, pieces: _Pieces, learning: Learning, rollout: Rollout
+    config: PPOConfig,
+    pieces: _Pieces,
+    learning: Learning,
+    rollout: Rollout,
+    memory: PyTree = (),
 ) -> tuple[Learning, Metrics]:
-    """One round of learning from a rollout: targets, then passes of gradient steps. Pure."""
-    samples, learning = _prepare(config, learning, rollout, pieces.advantage)
+    """One round of learning from a rollout: targets, then passes of gradient steps. Pure.
+
+    `memory` is what the policy remembered before the rollout's first step.
+    """
+    samples, learning = prepare(config, learning, rollout, memory, pieces.advantage)
     key, shuffle_key = jax.random.split(learning.key)
     epoch_keys = jax.random.split(shuffle_key, config.epochs)
     numbers = learning.numbers
     carry = (learning.networks, learning.optimizer, _annealed(learning))
     # Images are much: they stay where they are, and each gradient step takes its own out.
-    images, samples = eqx.partition(samples, _is_image_array)
+    images, samples = eqx.partition(samples, is_image_array)
     rows = jnp.arange(samples.value.shape[0])
 
     def gradient_step(
@@ -501,7 +441,11 @@ def learn(
         networks, optimizer, learning_rate = carry
         batch, rows = taken
         seen = jax.tree.map(lambda x: x[rows], images)
-        batch = eqx.combine(batch, _augmented(config, changes, seen, rows))
+        if changes is not None:
+            worlds = rows % config.num_worlds
+            change = functools.partial(changed, config.augmentation, changes, worlds)
+            seen = seen._replace(obs=change(seen.obs), critic_obs=change(seen.critic_obs))
+        batch = eqx.combine(batch, seen)
         if config.normalize_advantages:
             batch = batch._replace(advantage=_standardized(batch.advantage))
         gradient_of = jax.value_and_grad(pieces.loss, has_aux=True)
@@ -515,8 +459,10 @@ def learn(
         changes = None
         if config.augmentation and jax.tree.leaves(images):
             key, augment_key = jax.random.split(key)
-            changes = _changes(config, augment_key, images)
-        batches = _shuffled((samples, rows), key, config.minibatches)
+            changes = draw_changes(
+                config.augmentation, augment_key, config.num_worlds, images.obs, images.critic_obs
+            )
+        batches = split(pieces.mesh, shuffled((samples, rows), key, config.minibatches), axis=1)
         step = functools.partial(gradient_step, changes)
         (networks, optimizer, learning_rate), measured = jax.lax.scan(step, carry, batches)
         adapted = _adapted(learning_rate, measured["ppo/kl"][-1], numbers.target_kl)
@@ -543,14 +489,14 @@ def clipped_loss(networks: Networks, batch: Batch, numbers: Numbers) -> tuple[Ar
     Returns:
         The loss `()`, and what to report of it; `ppo/kl` is what leads the learning rate.
     """
-    networks, batch = _encoded(networks, batch)
-    distribution = networks.actor(batch.obs)
+    networks, obs, critic_obs = heads_and_features(networks, batch.obs, batch.critic_obs)
+    distribution = networks.actor(obs)
     log_ratio = distribution.log_prob(batch.action) - batch.log_prob
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - numbers.clip, 1 + numbers.clip)
     policy_loss = -jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
 
-    value = networks.critic(batch.critic_obs)[..., 0]
+    value = networks.critic(critic_obs)[..., 0]
     value_loss = _value_loss(value, batch, numbers.value_clip)
     entropy = distribution.entropy().mean()
     total = policy_loss + numbers.value_weight * value_loss - numbers.entropy_weight * entropy
@@ -564,130 +510,12 @@ def clipped_loss(networks: Networks, batch: Batch, numbers: Numbers) -> tuple[Ar
     }
 
 
-def _prepare(
-    config: PPOConfig,
-    learning: Learning,
-    rollout: Rollout,
-    advantage_of: Callable[..., Array] = generalized_advantage,
-) -> tuple[Batch, Learning]:
-    """Advantages and value targets of a rollout as flat samples; statistics moved on.
-
-    Observations are normalised by the statistics the policy acted with, so that its ratio starts
-    at 1; what this rollout adds to them counts from the next one on.
-    """
-    critic_keys = _critic_obs(config, rollout.obs)
-    raw_obs, raw_critic_obs = (select(rollout.obs, k) for k in (config.actor_obs, critic_keys))
-    critic_obs, critic_final_obs = (
-        normalized(learning.critic_statistics, x)
-        for x in (raw_critic_obs, select(rollout.final_obs, critic_keys))
-    )
-    value, next_value = (
-        learning.networks.critic(x)[..., 0] for x in (critic_obs, critic_final_obs)
-    )
-    ended = rollout.terminated | rollout.truncated
-    return_so_far, returns = discounted_return_so_far(
-        learning.return_so_far, rollout.reward, ended, learning.numbers.discount
-    )
-    return_statistics = learning.return_statistics.update(returns)
-    reward = rollout.reward
-    if config.normalize_rewards:
-        reward = jnp.clip(reward / jnp.sqrt(return_statistics.variance + 1e-8), -10, 10)
-    advantage = advantage_of(
-        reward,
-        value,
-        next_value,
-        rollout.terminated,
-        rollout.truncated,
-        learning.numbers.discount,
-        learning.numbers.gae_lambda,
-    )
-    samples = Batch(
-        obs=normalized(learning.statistics, raw_obs),
-        critic_obs=critic_obs,
-        action=rollout.action,
-        log_prob=rollout.log_prob,
-        distribution=rollout.distribution,
-        value=value,
-        advantage=advantage,
-        target=advantage + value,
-    )
-    flat = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), samples)
-    statistics, critic_statistics = learning.statistics, learning.critic_statistics
-    if config.normalize_observations:
-        statistics = statistics.update(numbers_of(raw_obs))
-        critic_statistics = critic_statistics.update(numbers_of(raw_critic_obs))
-    return _same_images(flat), dataclasses.replace(
-        learning,
-        statistics=statistics,
-        critic_statistics=critic_statistics,
-        return_so_far=return_so_far,
-        return_statistics=return_statistics,
-    )
-
-
 def _value_loss(value: Array, batch: Batch, value_clip: Array) -> Array:
     """Half the mean squared error, or with the value's move clipped the worse of the two."""
     reach = jnp.where(value_clip > 0, value_clip, jnp.inf)
     near = batch.value + jnp.clip(value - batch.value, -reach, reach)
     worse = jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2)
     return 0.5 * worse.mean()
-
-
-def _is_image_array(leaf: Any) -> bool:
-    return leaf.dtype in (jnp.uint8, jnp.uint16)
-
-
-def _same_images(samples: Batch) -> Batch:
-    """The samples, with images that both observe held once."""
-    if not isinstance(samples.obs, dict) or not isinstance(samples.critic_obs, dict):
-        return samples
-    both = image_names(samples.obs.keys() & samples.critic_obs.keys())
-    shared = {name: samples.obs[name] for name in both}
-    return samples._replace(critic_obs={**samples.critic_obs, **shared})
-
-
-def _changes(config: PPOConfig, key: Key, images: Batch) -> dict[str, Draws]:
-    """How each world's images are changed in an epoch, by name."""
-    names = sorted({*image_names(images.obs or ()), *image_names(images.critic_obs or ())})
-    keys = jax.random.split(key, len(names))
-    return {
-        name: draw(config.augmentation, keys[i], config.num_worlds) for i, name in enumerate(names)
-    }
-
-
-def _augmented(
-    config: PPOConfig, changes: dict[str, Draws] | None, images: Batch, rows: Array
-) -> Batch:
-    """Images of a minibatch, each changed as those of its world are."""
-    if changes is None:
-        return images
-    worlds = rows % config.num_worlds
-
-    def change(obs: Any) -> Any:
-        if not isinstance(obs, dict):
-            return obs
-        mine = {name: jax.tree.map(lambda x: x[worlds], changes[name]) for name in image_names(obs)}
-        done = {name: augment(config.augmentation, mine[name], obs[name]) for name in mine}
-        return {**obs, **done}
-
-    return images._replace(obs=change(images.obs), critic_obs=change(images.critic_obs))
-
-
-def _encoded(networks: Any, batch: Batch) -> tuple[Any, Batch]:
-    """Heads and features, where networks share their encoders: images are encoded once."""
-    if not isinstance(networks, SharedEyes):
-        return networks, batch
-    features = networks.eyes(batch.obs)
-    heads = Networks(networks.actor_head, networks.critic_head)
-    return heads, batch._replace(obs=features, critic_obs=features)
-
-
-def _shuffled(samples: PyTree, key: Key, minibatches: int) -> PyTree:
-    """The samples in random order, split: `(minibatches, samples / minibatches, ...)`."""
-    number = jax.tree.leaves(samples)[0].shape[0]
-    order = jax.random.permutation(key, number)
-    size = number // minibatches
-    return jax.tree.map(lambda x: x[order].reshape(minibatches, size, *x.shape[1:]), samples)
 
 
 def _clip_norm(gradient: PyTree, largest: Array) -> tuple[PyTree, Array]:

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from worldline.env.env import Env
-from worldline.env.worlds import ContextLike, Worlds, WorldsState
+from worldline.env.worlds import ContextLike, DomainLike, Worlds
 from worldline.errors import ConfigError
+from worldline.learn.places import StateT, Steppable
 from worldline.learn.policy import Policy
 from worldline.types import Array, Key, Metrics, PyTree
 
@@ -31,17 +32,21 @@ class Rollout(NamedTuple):
     truncated: Array
     final_obs: Any
     """The true successor, of the old episode where that ended."""
+    memory: PyTree = ()
+    """What the policy remembers after the step, or of a new episode where one ended; `()` of a
+    policy without a memory."""
 
 
 def unroll(
-    worlds: Worlds,
-    state: WorldsState,
+    worlds: Steppable[StateT],
+    state: StateT,
     policy: Policy,
     key: Key,
     length: int,
+    memory: PyTree | None = None,
     *,
     checkpoint: bool = False,
-) -> tuple[WorldsState, Rollout, Metrics]:
+) -> tuple[StateT, Rollout, Metrics]:
     """Takes `length` steps in all worlds with actions drawn from the policy.
 
     Args:
@@ -50,6 +55,8 @@ def unroll(
         policy: how to act.
         key: of the actions.
         length: T.
+        memory: what the policy remembers before the first step, `(B, ...)`; None: nothing yet, as
+            at the start of an episode.
         checkpoint: for a gradient through the worlds: compute each step anew in the backward pass,
             instead of keeping what it needs.
 
@@ -59,10 +66,12 @@ def unroll(
         over steps.
     """
 
-    def step(state: WorldsState, noise: Array) -> tuple[WorldsState, tuple[Rollout, Metrics]]:
-        distribution = policy.distribution(state.obs)
+    def step(carry: PyTree, noise: Array) -> tuple[PyTree, tuple[Rollout, Metrics]]:
+        state, memory = carry
+        distribution, memory = policy.distribution(state.obs, memory)
         raw = distribution.at(noise)
         after, step = worlds.step(state, policy.to_action(raw))
+        memory = policy.restart(memory, step.terminated | step.truncated)
         taken = Rollout(
             obs=state.obs,
             action=raw,
@@ -72,13 +81,15 @@ def unroll(
             terminated=step.terminated,
             truncated=step.truncated,
             final_obs=step.final_obs,
+            memory=memory,
         )
-        return after, (taken, step.metrics)
+        return (after, memory), (taken, step.metrics)
 
     # Drawn at once: a generator run by run in the loop would cost as much as small physics.
     noise = jax.random.normal(key, (length, worlds.num_worlds, *policy.low.shape))
     step_of = jax.checkpoint(step) if checkpoint else step
-    state, (rollout, metrics) = jax.lax.scan(step_of, state, noise)
+    memory = policy.start(worlds.num_worlds) if memory is None else memory
+    (state, _), (rollout, metrics) = jax.lax.scan(step_of, (state, memory), noise)
     return state, rollout, _summary(metrics, rollout.terminated | rollout.truncated)
 
 
@@ -118,6 +129,7 @@ def evaluator(
     *,
     episode_length: int | None = None,
     deterministic: bool = True,
+    domain: DomainLike | None = None,
     context: ContextLike | None = None,
 ) -> Evaluator:
     """A compiled function that runs a policy for `num_episodes` episodes, in worlds of its own.
@@ -127,6 +139,7 @@ def evaluator(
         num_episodes: B; each world runs one episode.
         episode_length: as in `Worlds`.
         deterministic: the most likely action, rather than a draw.
+        domain: as in `Worlds`.
         context: as in `Worlds`.
 
     Returns:
@@ -136,7 +149,7 @@ def evaluator(
     Raises:
         ConfigError: the episodes have no time limit.
     """
-    worlds = Worlds(env, num_episodes, episode_length, context=context)
+    worlds = Worlds(env, num_episodes, episode_length, domain, context)
     if not worlds.episode_length:
         raise ConfigError("episodes without a time limit cannot be evaluated; give episode_length")
 
@@ -147,18 +160,19 @@ def evaluator(
         nothing = Evaluation(jnp.zeros(num_episodes), jnp.zeros(num_episodes, jnp.int32))
 
         def step(carry: PyTree) -> PyTree:
-            state, running, result, time = carry
+            state, memory, running, result, time = carry
             noise = None if deterministic else jax.random.fold_in(action_key, time)
-            state, step = worlds.step(state, policy(state.obs, noise))
+            action, memory = policy.step(state.obs, memory, noise)
+            state, step = worlds.step(state, action)
             now = Evaluation(step.metrics["episode_return"], step.metrics["episode_length"])
             result = jax.tree.map(lambda new, old: jnp.where(running, new, old), now, result)
             running &= ~(step.terminated | step.truncated)
-            return state, running, result, time + 1
+            return state, memory, running, result, time + 1
 
         state = worlds.reset(start_key, context=context)
         running = jnp.ones(num_episodes, bool)
-        carry = (state, running, nothing, jnp.int32(0))
-        return jax.lax.while_loop(lambda carry: carry[1].any(), step, carry)[2]
+        carry = (state, policy.start(num_episodes), running, nothing, jnp.int32(0))
+        return jax.lax.while_loop(lambda carry: carry[2].any(), step, carry)[3]
 
     return jax.jit(evaluate)
 
@@ -184,15 +198,18 @@ def record(
 
     @jax.jit
     def play(policy: Policy) -> tuple[Any, Any]:
-        def step(state: Any, time: Array) -> tuple[Any, Any]:
+        def step(carry: Any, time: Array) -> tuple[Any, Any]:
+            state, memory = carry
             noise = None if deterministic else jax.random.fold_in(action_key, time)
-            after = env.step(state, policy(state.obs, noise))
+            action, memory = policy.step(state.obs, memory, noise)
+            after = env.step(state, action)
             shown = {n: v for n, v in state.physics.fields.items() if n.startswith("mocap")}
             ended = after.terminated | after.diverged
-            return after, (state.physics.qpos, shown, after.reward, ended)
+            return (after, memory), (state.physics.qpos, shown, after.reward, ended)
 
         start = env.reset(reset_key)
-        return start.variation, jax.lax.scan(step, start, jnp.arange(steps))[1]
+        carry = start, policy.start()
+        return start.variation, jax.lax.scan(step, carry, jnp.arange(steps))[1]
 
     variation, (qpos, shown, reward, ended) = play(policy)
     length = int(jnp.argmax(ended)) + 1 if bool(ended.any()) else steps

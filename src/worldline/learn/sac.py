@@ -4,41 +4,54 @@ With what makes it good today: critics with layer normalisation (Hiraoka et al. 
 Q-functions for doubly efficient reinforcement learning"; Ball et al. 2023, "Efficient online
 reinforcement learning with offline data"), a policy that learns less often than the critics
 (Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"), and many
-worlds that act side by side.
+worlds that act side by side. From images with random shifts it is DrQ: Kostrikov, Yarats and Fergus
+(2020), "Image augmentation is all you need".
 
 An update is two programs: one acts (a rollout, which calls the engine), one remembers and learns
 (pure arithmetic, which JAX's compilation cache can keep between processes). Each is traced once.
 Neither changes its arguments: who holds an older state can go on from it, which costs a copy of the
 replay buffer an update.
+
+The networks are in `sac_networks`, what they minimise in `sac_losses`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.env.worlds import WorldsState
 from worldline.errors import ConfigError
 from worldline.learn.curriculum import Curriculum, moved
-from worldline.learn.nets import (
-    ACTIVATIONS,
-    MLP,
-    Activation,
-    Gaussian,
-    StateDependentActor,
-    log_tanh_slope,
-)
+from worldline.learn.nets import ACTIVATIONS, MLP, Activation
 from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.policy import Policy, select
+from worldline.learn.places import Place
+from worldline.learn.policy import Policy, numbers_of
 from worldline.learn.replay import Replay, Transitions
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
+from worldline.learn.sac_losses import (
+    Batch,
+    actor_loss,
+    batch_of,
+    critic_loss,
+    critic_parts,
+    kept,
+    read,
+    soft_target,
+    temperature_gradient,
+)
+from worldline.learn.sac_networks import Networks, initial_networks, squashed
+from worldline.learn.vision import Architecture
+from worldline.pixels.augment import Augmentation
+from worldline.pixels.camera import image_names, image_shapes
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
@@ -94,6 +107,30 @@ class SACConfig:
     """Hidden layers of each critic."""
     activation: Activation = "relu"
     """Between layers."""
+    encoder: Architecture = "patches"
+    """How images are looked at, where any are observed."""
+    image_features: int = 128
+    """Numbers that an encoder makes of each image."""
+    normalize_channels: bool = False
+    """Whether each channel of an image is brought to mean 0 and variance 1."""
+    random_shift: int = 0
+    """Images are shifted by up to so many pixels, each anew in every gradient step."""
+    brightness: float = 0.0
+    """Up to this share of the full range is added to colours, or taken from them; likewise."""
+    contrast: float = 0.0
+    """Colours move by up to this share from their mean, or towards it; likewise."""
+    cutout: int = 0
+    """The side of a grey square somewhere in each image, in pixels; likewise."""
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """How images are changed to learn from."""
+        return Augmentation(
+            shift=self.random_shift,
+            brightness=self.brightness,
+            contrast=self.contrast,
+            cutout=self.cutout,
+        )
 
     def __post_init__(self) -> None:
         sizes = ("num_worlds", "unroll_length", "critic_steps", "actor_delay", "batch_size")
@@ -104,6 +141,7 @@ class SACConfig:
         for name in ("discount", "target_rate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
+        _ = self.augmentation
         if self.activation not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
             raise ConfigError(f"activation is {self.activation!r}; there are {known}")
@@ -129,15 +167,6 @@ class Numbers(eqx.Module):
     target_rate: Array
     discount: Array
     target_entropy: Array
-
-
-class Networks(eqx.Module):
-    """What gradients change."""
-
-    actor: StateDependentActor
-    critics: MLP
-    """The values of an observation and an action; its leaves begin with the number of critics."""
-    log_temperature: Array
 
 
 class Acting(eqx.Module):
@@ -174,7 +203,7 @@ class SACState(eqx.Module):
 
 
 def sac(
-    worlds: Worlds, config: SACConfig, *, curriculum: Curriculum | None = None
+    worlds: Place[Any], config: SACConfig, *, curriculum: Curriculum | None = None
 ) -> Learner[SACState]:
     """SAC on worlds.
 
@@ -185,17 +214,20 @@ def sac(
             compiled; the ranges keep their names and shapes.
 
     Raises:
-        ConfigError: the number of worlds is not the configuration's.
+        ConfigError: the number of worlds is not the configuration's; there is no such image to
+            observe, or the policy alone observes it; or the replay buffer does not fit in memory.
     """
     if worlds.num_worlds != config.num_worlds:
         raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {config.num_worlds}")
     env = worlds.env
     low, high = jnp.asarray(env.action_low), jnp.asarray(env.action_high)
     bounded = jnp.isfinite(low) & jnp.isfinite(high)
+    names = image_names(sorted({*config.actor_obs, *(config.critic_obs or ())}))
+    shapes = image_shapes(env.observation_space, names) if names else {}
 
     def policy(learning: Learning) -> Policy:
         return Policy(
-            actor=learning.networks.actor,
+            actor=learning.networks.policy(config.actor_obs),
             statistics=learning.statistics,
             low=low,
             high=high,
@@ -213,8 +245,8 @@ def sac(
 
     @jax.jit
     def begin_learning(key: Key, obs: Observation) -> tuple[Learning, Replay]:
-        learning = _begin_learning(config, key, obs, low.shape[0])
-        return learning, Replay.empty(config.replay_capacity, _kept(config, obs), low.shape[0])
+        learning = _begin_learning(config, key, obs, low.shape[0], shapes)
+        return learning, Replay.empty(config.replay_capacity, kept(config, obs), low.shape[0])
 
     @jax.jit
     def learn_from(
@@ -238,6 +270,7 @@ def sac(
     def init(key: Key) -> SACState:
         worlds_key, act_key, begin_key, learn_key = jax.random.split(key, 4)
         state = worlds.reset(worlds_key)
+        _check_memory(config, state.obs)
         learning, replay = begin_learning(begin_key, state.obs)
         return SACState(Acting(state, act_key), learning, replay, learn_key)
 
@@ -260,56 +293,54 @@ def sac(
 
 #: What another run may begin with.
 _PARTS: dict[str, Callable[[SACState], PyTree]] = {
-    "actor": lambda state: state.learning.networks.actor,
-    "critic": lambda state: (state.learning.networks.critics, state.learning.target_critics),
+    "actor": lambda state: (*_eyes(state), state.learning.networks.actor),
+    "critic": lambda state: (
+        *_eyes(state),
+        state.learning.networks.critics,
+        state.learning.target_critics,
+    ),
     "statistics": lambda state: (state.learning.statistics, state.learning.critic_statistics),
 }
 
 
-def _critic_obs(config: SACConfig, obs: Observation) -> tuple[str, ...]:
-    """The parts of an observation that the critics read."""
-    if config.critic_obs is not None:
-        return config.critic_obs
-    privileged = isinstance(obs, dict) and "privileged_state" in obs
-    return (*config.actor_obs, "privileged_state") if privileged else config.actor_obs
+def _eyes(state: SACState) -> tuple[Any, ...]:
+    """The encoders, which go with policy and critics alike; none where nobody sees."""
+    return tuple(state.learning.networks.eyes.encoders)
 
 
-def _kept(config: SACConfig, obs: Observation) -> Observation:
-    """The parts of an observation that a network reads."""
-    if not isinstance(obs, dict):
-        return obs
-    return {key: select(obs, (key,)) for key in {*config.actor_obs, *_critic_obs(config, obs)}}
-
-
-def _begin_learning(config: SACConfig, key: Key, obs: Observation, nact: int) -> Learning:
-    """Networks, optimisers and statistics before any training."""
-    actor_key, critic_key = jax.random.split(key)
-    nobs = select(obs, config.actor_obs).shape[-1]
-    ncritic = select(obs, _critic_obs(config, obs)).shape[-1]
-    actor_sizes = (nobs, *config.actor_hidden, 2 * nact)
-    critic_sizes = (ncritic + nact, *config.critic_hidden, 1)
-
-    def critic(key: Key) -> MLP:
-        return MLP.initial(
-            key, critic_sizes, config.activation, last_gain=1.0, layer_norm=config.layer_norm
+def _check_memory(config: SACConfig, obs: Observation) -> None:
+    """Refuses a replay buffer that is larger than the device's memory, or the machine's."""
+    leaves = jax.tree.leaves(kept(config, obs))
+    each = sum(x.dtype.itemsize * x.size // config.num_worlds for x in leaves)
+    room = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    if not room and hasattr(os, "sysconf"):  # a CPU, not on Windows
+        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if room and config.replay_capacity * each > room:
+        raise ConfigError(
+            f"{config.replay_capacity} observations of {each} bytes each do not fit into "
+            f"{room / 1e9:.0f} GB; lower replay_capacity, to {room // each // 3} or less"
         )
 
-    networks = Networks(
-        # So small a last gain makes the first actions tanh of a standard normal, everywhere:
-        # nearly uniform.
-        actor=StateDependentActor(
-            MLP.initial(actor_key, actor_sizes, config.activation, last_gain=0.01)
-        ),
-        critics=jax.vmap(critic)(jax.random.split(critic_key, config.num_critics)),
-        log_temperature=jnp.log(jnp.float32(config.initial_temperature)),
-    )
+
+def _begin_learning(
+    config: SACConfig,
+    key: Key,
+    obs: Observation,
+    nact: int,
+    shapes: Mapping[str, Sequence[int]],
+) -> Learning:
+    """Networks, optimisers and statistics before any training."""
+    nobs, ncritic = (numbers_of(seen).shape[-1] for seen in read(config, obs))
+    images = {name: shapes[name] for name in image_names(critic_parts(config, obs))}
+    networks = initial_networks(config, key, nobs, ncritic, nact, images)
     return Learning(
         networks=networks,
         target_critics=networks.critics,
         optimizers=Networks(
-            actor=_ADAM.init(networks.actor),
-            critics=_ADAM.init(networks.critics),
-            log_temperature=_ADAM.init(networks.log_temperature),
+            **{
+                field.name: _ADAM.init(getattr(networks, field.name))
+                for field in dataclasses.fields(Networks)
+            }
         ),
         statistics=RunningStatistics.zero((nobs,)),
         critic_statistics=RunningStatistics.zero((ncritic,)),
@@ -331,67 +362,58 @@ def remember(
 ) -> tuple[Learning, Replay]:
     """A rollout put into the replay buffer and the statistics. Pure."""
     steps = Transitions(
-        obs=_kept(config, rollout.obs),
-        action=_squashed(rollout.action, bounded),
+        obs=kept(config, rollout.obs),
+        action=squashed(rollout.action, bounded),
         reward=rollout.reward,
         terminated=rollout.terminated,
-        next_obs=_kept(config, rollout.final_obs),
+        next_obs=kept(config, rollout.final_obs),
     )
     if config.normalize_observations:
-        obs, critic_obs = _read(config, rollout.obs)
+        obs, critic_obs = read(config, rollout.obs)
         learning = dataclasses.replace(
             learning,
-            statistics=learning.statistics.update(obs),
-            critic_statistics=learning.critic_statistics.update(critic_obs),
+            statistics=learning.statistics.update(numbers_of(obs)),
+            critic_statistics=learning.critic_statistics.update(numbers_of(critic_obs)),
         )
     return learning, replay.push(steps, rollout.terminated | rollout.truncated)
-
-
-class Batch(NamedTuple):
-    """What a gradient step looks at; every leaf begins with the number of transitions, n."""
-
-    obs: Array
-    """What the policy observes, normalised."""
-    critic_obs: Array
-    """What the critics observe, normalised."""
-    action: Array
-    """In [-1, 1] where it is bounded."""
-    reward: Array
-    terminated: Array
-    next_obs: Array
-    next_critic_obs: Array
-    noise: Array
-    """Standard normal, to draw the policy's next actions."""
 
 
 def learn(
     config: SACConfig, learning: Learning, replay: Replay, key: Key, bounded: Array
 ) -> tuple[Learning, Metrics]:
     """A round of gradient steps, or none while there are too few transitions. Pure."""
-    slots_key, critic_key, actor_key = jax.random.split(key, 3)
+    slots_key, critic_key, actor_key, images_key = jax.random.split(key, 4)
     delay, size = config.actor_delay, config.batch_size
     rounds, nact = config.critic_steps // delay, bounded.shape[0]
     # All drawn at once: a generator run in the loop would cost more.
     slots = replay.draw(slots_key, (rounds, delay + 1, size))
     noise = jax.random.normal(critic_key, (rounds, delay, size, nact))
     actor_noise = jax.random.normal(actor_key, (rounds, size, nact))
+    # As words: under `vmap`, JAX's check takes the `cond` below for a second use of keys.
+    words = jax.random.key_data(jax.random.split(images_key, (rounds, delay + 1)))
 
-    def critic_step(learning: Learning, draw: tuple[Array, Array]) -> tuple[Learning, Metrics]:
-        slots, noise = draw
-        return _critic_step(learning, _batch(config, learning, replay.at(slots), noise), bounded)
+    def batch(learning: Learning, slots: Array, noise: Array, words: Array) -> Batch:
+        key = jax.random.wrap_key_data(words)
+        return batch_of(config, learning, replay.at(slots), noise, key)
+
+    def critic_step(
+        learning: Learning, draw: tuple[Array, Array, Array]
+    ) -> tuple[Learning, Metrics]:
+        return _critic_step(learning, batch(learning, *draw), bounded)
 
     def gradient_round(
-        learning: Learning, draws: tuple[Array, Array, Array]
+        learning: Learning, draws: tuple[Array, Array, Array, Array]
     ) -> tuple[Learning, Metrics]:
         """`actor_delay` steps of the critics, then one of policy and temperature."""
-        slots, noise, actor_noise = draws
-        learning, of_critics = jax.lax.scan(critic_step, learning, (slots[:-1], noise))
-        batch = _batch(config, learning, replay.at(slots[-1]), actor_noise)
-        learning, of_actor = _actor_step(learning, batch, bounded)
+        slots, noise, actor_noise, words = draws
+        for_critics = (slots[:-1], noise, words[:-1])
+        learning, of_critics = jax.lax.scan(critic_step, learning, for_critics)
+        for_actor = batch(learning, slots[-1], actor_noise, words[-1])
+        learning, of_actor = _actor_step(learning, for_actor, bounded)
         return learning, of_critics | of_actor
 
     def gradient_steps(learning: Learning) -> tuple[Learning, Metrics]:
-        draws = (slots, noise, actor_noise)
+        draws = (slots, noise, actor_noise, words)
         learning, measured = jax.lax.scan(gradient_round, learning, draws)
         return learning, {name: measured[name].mean() for name in _MEASURED}
 
@@ -410,123 +432,50 @@ _MEASURED = ("loss/critic", "loss/actor", "sac/value", "sac/entropy")
 
 
 def _critic_step(learning: Learning, batch: Batch, bounded: Array) -> tuple[Learning, Metrics]:
-    """A gradient step of the critics, and a small one of their targets towards them."""
-    networks, numbers = learning.networks, learning.numbers
+    """A gradient step of critics and encoders, and a small one of the targets towards them."""
+    networks, numbers, optimizers = learning.networks, learning.numbers, learning.optimizers
     target = soft_target(networks, learning.target_critics, batch, numbers.discount, bounded)
-
-    def loss(critics: MLP) -> tuple[Array, Array]:
-        value = values(critics, batch.critic_obs, batch.action)
-        return 0.5 * ((value - target) ** 2).mean(axis=1).sum(), value.mean()
-
-    (measured, value), gradient = jax.value_and_grad(loss, has_aux=True)(networks.critics)
-    direction, moments = _ADAM.update(gradient, learning.optimizers.critics)
-    critics = _descend(networks.critics, direction, numbers.critic_learning_rate)
+    learned, moments = (networks.eyes, networks.critics), (optimizers.eyes, optimizers.critics)
+    (measured, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
+        learned, batch, target
+    )
+    (eyes, eyes_moments), (critics, critic_moments) = (
+        _descend(*of_one, numbers.critic_learning_rate)
+        for of_one in zip(learned, gradient, moments, strict=True)
+    )
     target_critics = jax.tree.map(
         lambda old, new: old + numbers.target_rate * (new - old), learning.target_critics, critics
     )
     return dataclasses.replace(
         learning,
-        networks=dataclasses.replace(networks, critics=critics),
+        networks=dataclasses.replace(networks, eyes=eyes, critics=critics),
         target_critics=target_critics,
-        optimizers=dataclasses.replace(learning.optimizers, critics=moments),
+        optimizers=dataclasses.replace(optimizers, eyes=eyes_moments, critics=critic_moments),
     ), {"loss/critic": measured, "sac/value": value}
 
 
 def _actor_step(learning: Learning, batch: Batch, bounded: Array) -> tuple[Learning, Metrics]:
     """A gradient step of the policy, and one of the temperature."""
     networks, numbers, optimizers = learning.networks, learning.numbers, learning.optimizers
-    temperature = jnp.exp(networks.log_temperature)
-
-    def actor_loss(actor: StateDependentActor) -> tuple[Array, Array]:
-        """Haarnoja et al. (2018), equation 7."""
-        action, log_prob = squashed_draw(actor(batch.obs), batch.noise, bounded)
-        value = values(networks.critics, batch.critic_obs, action).min(axis=0)
-        return (temperature * log_prob - value).mean(), -log_prob.mean()
-
-    (measured, entropy), gradient = jax.value_and_grad(actor_loss, has_aux=True)(networks.actor)
-    direction, actor_moments = _ADAM.update(gradient, optimizers.actor)
-    excess = entropy - numbers.target_entropy * bounded.shape[0]
-    # Equation 18: the gradient of temperature * excess by the temperature's logarithm.
-    direction_of_temperature, temperature_moments = _ADAM.update(
-        temperature * excess, optimizers.log_temperature
+    (measured, entropy), gradient = jax.value_and_grad(actor_loss, has_aux=True)(
+        networks.actor, networks, batch, bounded
     )
-    rate = numbers.learning_rate
-    networks = dataclasses.replace(
-        networks,
-        actor=_descend(networks.actor, direction, rate),
-        log_temperature=_descend(networks.log_temperature, direction_of_temperature, rate),
+    rate, wanted = numbers.learning_rate, numbers.target_entropy * bounded.shape[0]
+    actor, actor_moments = _descend(networks.actor, gradient, optimizers.actor, rate)
+    by_temperature = temperature_gradient(networks.log_temperature, entropy, wanted)
+    log_temperature, temperature_moments = _descend(
+        networks.log_temperature, by_temperature, optimizers.log_temperature, rate
     )
-    optimizers = dataclasses.replace(
-        optimizers, actor=actor_moments, log_temperature=temperature_moments
-    )
-    return dataclasses.replace(learning, networks=networks, optimizers=optimizers), {
-        "loss/actor": measured,
-        "sac/entropy": entropy,
-    }
+    return dataclasses.replace(
+        learning,
+        networks=dataclasses.replace(networks, actor=actor, log_temperature=log_temperature),
+        optimizers=dataclasses.replace(
+            optimizers, actor=actor_moments, log_temperature=temperature_moments
+        ),
+    ), {"loss/actor": measured, "sac/entropy": entropy}
 
 
-def soft_target(
-    networks: Networks,
-    target_critics: MLP,
-    batch: Batch,
-    discount: Array,
-    bounded: Array,
-) -> Array:
-    """What the critics learn, `(n,)`: Haarnoja et al. (2018), equations 3 and 5, one action drawn.
-
-    Nothing follows a termination. After a truncation the value goes on, from the true successor.
-    """
-    action, log_prob = squashed_draw(networks.actor(batch.next_obs), batch.noise, bounded)
-    value = values(target_critics, batch.next_critic_obs, action).min(axis=0)
-    soft_value = value - jnp.exp(networks.log_temperature) * log_prob
-    return batch.reward + discount * jnp.where(batch.terminated, 0.0, soft_value)
-
-
-def values(critics: MLP, obs: Array, action: Array) -> Array:
-    """What each critic gives `n` observations and actions in [-1, 1], `(num_critics, n)`."""
-    seen = jnp.concatenate([obs, action], axis=-1)
-    return jax.vmap(lambda critic: critic(seen)[..., 0])(critics)
-
-
-def squashed_draw(distribution: Gaussian, noise: Array, bounded: Array) -> tuple[Array, Array]:
-    """The action that noise draws, in [-1, 1] where it is bounded, and its log density there.
-
-    Haarnoja et al. (2018), appendix C, equation 26.
-
-    Returns:
-        The action `(..., nact)` and its log density `(...)`.
-    """
-    raw = distribution.at(noise)
-    slope = jnp.where(bounded, log_tanh_slope(raw), 0.0)
-    return _squashed(raw, bounded), distribution.log_prob(raw) - slope.sum(axis=-1)
-
-
-def _squashed(raw: Array, bounded: Array) -> Array:
-    """The policy's own choice, brought into [-1, 1] where the action is bounded."""
-    return jnp.where(bounded, jnp.tanh(raw), raw)
-
-
-def _batch(config: SACConfig, learning: Learning, transitions: Transitions, noise: Array) -> Batch:
-    """Transitions as the networks read them."""
-    actor, critic = learning.statistics.normalize, learning.critic_statistics.normalize
-    obs, critic_obs = _read(config, transitions.obs)
-    next_obs, next_critic_obs = _read(config, transitions.next_obs)
-    return Batch(
-        obs=actor(obs),
-        critic_obs=critic(critic_obs),
-        action=transitions.action,
-        reward=transitions.reward,
-        terminated=transitions.terminated,
-        next_obs=actor(next_obs),
-        next_critic_obs=critic(next_critic_obs),
-        noise=noise,
-    )
-
-
-def _read(config: SACConfig, obs: Observation) -> tuple[Array, Array]:
-    """What the policy reads of an observation, and what the critics read."""
-    return select(obs, config.actor_obs), select(obs, _critic_obs(config, obs))
-
-
-def _descend(parameters: PyTree, direction: PyTree, rate: Array) -> PyTree:
-    return jax.tree.map(lambda p, d: p - rate * d, parameters, direction)
+def _descend(parameters: Any, gradient: PyTree, moments: Any, rate: Array) -> tuple[Any, Any]:
+    """A step of Adam: what it makes of parameters, and of their moments."""
+    direction, moments = _ADAM.update(gradient, moments)
+    return jax.tree.map(lambda p, d: p - rate * d, parameters, direction), moments

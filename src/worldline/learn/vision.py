@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from worldline.errors import ConfigError, did_you_mean
-from worldline.learn.nets import MLP, Actor, Gaussian, layer_normalized
+from worldline.learn.nets import MLP, Actor, Gaussian, StateDependentActor, layer_normalized
 from worldline.types import Array, Key
 
 Architecture: TypeAlias = Literal["patches", "nature"]
@@ -171,19 +171,35 @@ class Eyes(eqx.Module):
         ]
         return cls(encoders, tuple(sorted(images)))
 
+    def features(self, obs: Any) -> dict[str, Array]:
+        """What the images of an observation become, `(..., features)` each."""
+        pairs = zip(self.names, self.encoders, strict=True)
+        return {name: encode(obs[name]) for name, encode in pairs}
+
     def __call__(self, obs: Any) -> Array:
         """The numbers of an observation, and the features of each image beside them, `(..., n)`."""
-        if not self.names:
-            return obs
-        seen = [encode(obs[name]) for name, encode in zip(self.names, self.encoders, strict=True)]
-        return jnp.concatenate([obs["state"], *seen], axis=-1)
+        return joined(obs, self.features(obs))
+
+    def only(self, names: Sequence[str]) -> Eyes:
+        """Those for some of the images."""
+        kept = [index for index, name in enumerate(self.names) if name in names]
+        encoders = [self.encoders[index] for index in kept]
+        return Eyes(encoders, tuple(self.names[index] for index in kept))
+
+
+def joined(obs: Any, features: Mapping[str, Array]) -> Array:
+    """The numbers of an observation and, by name, the features of its images, `(..., n)`."""
+    if not isinstance(obs, dict):
+        return obs
+    seen = [features[name] for name in sorted(obs) if name != "state"]
+    return jnp.concatenate([obs["state"], *seen], axis=-1)
 
 
 class SeeingActor(eqx.Module):
     """A policy that sees."""
 
     eyes: Eyes
-    head: Actor
+    head: Actor | StateDependentActor
 
     def __call__(self, obs: Any) -> Gaussian:
         """The distribution of actions at a selected, normalised observation."""

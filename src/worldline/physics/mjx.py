@@ -11,7 +11,8 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ from worldline.errors import ModelError, VariationError
 from worldline.model import Model
 from worldline.physics.base import INPUTS, NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.mjx_constants import DERIVED_FROM, derive
-from worldline.physics.mjx_step import forward, mjx, refresh, step
+from worldline.physics.mjx_step import DataJAX, forward, mjx, refresh, step
 from worldline.types import Array, ArrayLike, Variation
 
 #: Fields that a step leaves out, computed for those who read them: as `native` does, the forces
@@ -103,16 +104,12 @@ class MjxPhysics(Physics):
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         super().__init__(model, reads)
-        option = model.mj.opt
-        if option.noslip_iterations:
-            raise _lacks(f"the no-slip solver (noslip_iterations={option.noslip_iterations})")
-        self._named = tuple(dict.fromkeys((*reads.fields, *reads.changes)))
+        self._named = _named(reads)
         self._models: dict[frozenset[str], mjx.Model] = {}
         with _lenient():
             self._model_for(frozenset())
-            self._data = _strong(mjx.make_data(_accepted(model.mj, frozenset())))
-        for name in self._named:
-            self._check_field(name)
+            self._data = _strong(_no_data(model))
+        _check_fields(model, self._named)
 
     def start(
         self,
@@ -229,13 +226,6 @@ class MjxPhysics(Physics):
         shapes = {name: self.model.data_field(name)[0] for name in self._named}
         return {name: getattr(owner[name], name).reshape(shapes[name]) for name in self._named}
 
-    def _check_field(self, name: str) -> None:
-        """Refuses a field that MJX does not compute."""
-        owner = self._data._impl if name in _PRIVATE else self._data
-        held = {field.name for field in dataclasses.fields(owner)}
-        if name not in held - _NOT_COMPUTED:
-            raise _lacks(f"the MjData field {name!r}")
-
     def _input(self, name: str, value: ArrayLike) -> Array:
         """An input in MuJoCo's shape and the engine's precision."""
         return _like(value, getattr(self._data, name)).reshape(self.input_shape(name))
@@ -244,10 +234,7 @@ class MjxPhysics(Physics):
         """MJX's form of the model, where the constants `asked` need not be zero."""
         if asked not in self._models:
             with jax.ensure_compile_time_eval():
-                try:
-                    self._models[asked] = _strong(mjx.put_model(_accepted(self.model.mj, asked)))
-                except NotImplementedError as error:
-                    raise _lacks(str(error)) from error
+                self._models[asked] = _strong(_converted(self.model, asked))
         return self._models[asked]
 
     def _varied(self, variation: Variation) -> mjx.Model:
@@ -273,6 +260,62 @@ class MjxPhysics(Physics):
         return derive(model, self._data) if DERIVED_FROM.intersection(variation) else model
 
 
+def refusal(model: Model, reads: Reads = NOTHING) -> str:
+    """Why this engine cannot run a model, in one line; empty where it can. Builds no engine.
+
+    Args:
+        model: the model.
+        reads: what would be read of it.
+    """
+    try:
+        with _lenient():
+            jax.eval_shape(lambda: (_converted(model, frozenset()), _no_data(model)))
+        _check_fields(model, _named(reads))
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def _named(reads: Reads) -> tuple[str, ...]:
+    """All fields that are read, once each."""
+    return tuple(dict.fromkeys((*reads.fields, *reads.changes)))
+
+
+def _converted(model: Model, asked: frozenset[str]) -> mjx.Model:
+    """MJX's form of a model, where the constants `asked` need not be zero."""
+    if model.mj.opt.noslip_iterations:
+        rounds = model.mj.opt.noslip_iterations
+        raise _lacks(f"the no-slip solver (noslip_iterations={rounds})")
+    with _refusing():
+        return mjx.put_model(_accepted(model.mj, asked))
+
+
+def _no_data(model: Model) -> mjx.Data:
+    """MJX's data of a model, before anything is computed."""
+    with _refusing():
+        return mjx.make_data(_accepted(model.mj, frozenset()))
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """MJX's refusals as ours."""
+    try:
+        yield
+    except NotImplementedError as error:
+        what = re.sub(r"\bmjt\w+\.|( not implemented)?\.?$", "", str(error))
+        raise _lacks(what) from error
+
+
+def _check_fields(model: Model, names: Iterable[str]) -> None:
+    """Refuses fields that MJX does not compute."""
+    for name in names:
+        model.data_field(name)
+        owner = DataJAX if name in _PRIVATE else mjx.Data
+        held = {field.name for field in dataclasses.fields(owner)}
+        if name not in held - _NOT_COMPUTED:
+            raise _lacks(f"the MjData field {name!r}")
+
+
 def _accepted(model: mujoco.MjModel, asked: frozenset[str]) -> mujoco.MjModel:
     """A copy without what MJX refuses and nothing depends on; see `MjxPhysics`."""
     model = copy.copy(model)
@@ -288,7 +331,7 @@ def _accepted(model: mujoco.MjModel, asked: frozenset[str]) -> mujoco.MjModel:
 
 
 def _lacks(what: str) -> ModelError:
-    return ModelError(f"the engine 'mjx' lacks {what.rstrip('.')}; use physics='native'")
+    return ModelError(f"the engine 'mjx' lacks {what}; use physics='native'")
 
 
 def _lenient() -> contextlib.AbstractContextManager[Any]:

@@ -13,7 +13,9 @@ program: two programs in flight on two cores wait for each other for good.
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
+import functools
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -24,22 +26,15 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 from jax.extend.core import Primitive
+from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import batching, mlir
 
 from worldline.errors import ModelError
 from worldline.mjlib import Batch, quiet
 from worldline.model import Model
 from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
-from worldline.physics.gradient import (
-    CENTRED,
-    Axis,
-    Chart,
-    FiniteDifferences,
-    Rows,
-    differentiate,
-    lower,
-    stack,
-)
+from worldline.physics.differences import CENTRED, Axis, Chart, FiniteDifferences, Rows
+from worldline.physics.gradient import differentiate, lower, stack
 from worldline.types import Array, ArrayLike, Variation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -147,9 +142,9 @@ class NativePhysics(Physics):
                     f"the model enables {name!r}, which keeps a memory outside MuJoCo's state; "
                     f"take {name} out of the model's <flag>"
                 )
-        self._lock = threading.Lock()
-        self._batches: collections.OrderedDict[_BatchKey, _Rows] = collections.OrderedDict()
-        one_row = _Rows(self, 1, ())
+        self._scratches: dict[tuple[int, int], _Scratch] = {}
+        self._moved = _Scratch(self, self.num_threads, _converging(model.mj))
+        one_row = _Rows(self, 1, (), self.num_threads, model.mj)
         words = 2 * (one_row.batch.state.shape[1] + sum(one_row.tracked_sizes))
         self._layout = _layout(model, reads, words)
         self._columns = {name: one_row.columns(name) for name in _MOVING}
@@ -227,15 +222,15 @@ class NativePhysics(Physics):
         words = np.ascontiguousarray(np.asarray(state.engine.words))
         return words.view(np.float64)[..., : mujoco.mj_stateSize(self.model.mj, _INTEGRATION)]
 
-    def _rows(self, rows: int, variation: tuple[str, ...]) -> _Rows:
-        """The scratch batch for a number of rows and the fields that vary among them."""
-        key = (rows, variation)
-        if key not in self._batches:
-            self._batches[key] = _Rows(self, rows, variation)
-            if len(self._batches) > _KEPT_BATCHES:
-                self._batches.popitem(last=False)
-        self._batches.move_to_end(key)
-        return self._batches[key]
+    def _scratch(self, device: int = 0, devices: int = 1) -> _Scratch:
+        """What the calls of a device run in, where so many devices of this process share its
+        cores.
+        """
+        key = (device, devices)
+        if key not in self._scratches:  # of two made at once, by two threads, one stays
+            num_threads = max(1, self.num_threads // devices)
+            self._scratches.setdefault(key, _Scratch(self, num_threads, self.model.mj))
+        return self._scratches[key]
 
 
 def _layout(
@@ -258,7 +253,6 @@ def _layout(
     return layout
 
 
-_BatchKey: TypeAlias = tuple[int, tuple[str, ...]]
 _INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
 
 
@@ -348,15 +342,22 @@ class _Call:
         if ids is not None:
             padded = np.minimum(np.arange(_GRADIENT_ROWS), number - 1)
             operands = [x[padded] for x in operands]
-        with self.physics._lock, quiet():
-            scratch = self.physics._rows(_GRADIENT_ROWS, self.variation)
-            scratch.advance(self, operands, ids)
-            outputs = [x[:number].astype(np.float64) for x in scratch.numbers()]
-            return outputs, ~scratch.diverged()[:number]
+        scratch = self.physics._moved
+        with scratch.lock, quiet():
+            batch = scratch.rows(_GRADIENT_ROWS, self.variation)
+            batch.advance(self, operands, ids)
+            outputs = [x[:number].astype(np.float64) for x in batch.numbers()]
+            return outputs, ~batch.diverged()[:number]
 
     def __call__(self, *operands: NDArray) -> list[NDArray]:
         """Runs on the host; calls no JAX. Operands and results have the same leading axes."""
-        mask, *rest = operands
+        return self._run(self.physics._scratch(), *operands)
+
+    def on_device(self, devices: int, device: NDArray, *operands: NDArray) -> list[NDArray]:
+        """The same for one of several devices of this process, whose calls come side by side."""
+        return self._run(self.physics._scratch(int(device), devices), *operands)
+
+    def _run(self, scratch: _Scratch, mask: NDArray, *rest: NDArray) -> list[NDArray]:
         lead, rows = mask.shape, int(mask.size)
         ids = None if mask.all() else np.flatnonzero(mask).astype(np.int32)
         make = np.empty if ids is None else np.zeros
@@ -364,9 +365,8 @@ class _Call:
         results = [make((rows, *shape), dtype) for shape, dtype in layout]
         if rows and (ids is None or len(ids)):
             flat = [np.reshape(x, (rows, -1)) for x in rest]
-            with self.physics._lock, quiet():
-                scratch = self.physics._rows(rows, self.variation)
-                scratch.run(self, flat, ids, results)
+            with scratch.lock, quiet():
+                scratch.rows(rows, self.variation).run(self, flat, ids, results)
         return [result.reshape(lead + result.shape[1:]) for result in results]
 
 
@@ -408,15 +408,59 @@ def _control_axis(axis: Axis, values: NDArray, model: mujoco.MjModel) -> Axis:
     )
 
 
+def _converging(model: mujoco.MjModel) -> mujoco.MjModel:
+    """A copy whose constraint solver stops later: a difference over 2e-6 is half a million times as
+    wrong as its ends, and MuJoCo's usual tolerance leaves a light body's turning wrong by 1e-6.
+    """
+    model = copy.copy(model)
+    model.opt.tolerance = min(model.opt.tolerance, 1e-14)
+    return model
+
+
+class _Scratch:
+    """The batches in which the calls of one device run, one call at a time.
+
+    A device has its own since a row's constants are written, and what follows from them derived,
+    only where they are not those that the row holds: another device's worlds would have other ones.
+    """
+
+    def __init__(self, physics: NativePhysics, num_threads: int, model: mujoco.MjModel) -> None:
+        self.lock = threading.Lock()
+        """To be held from a call of `rows` until its answer is read."""
+        self._physics, self._num_threads, self._model = physics, num_threads, model
+        self._batches: collections.OrderedDict[tuple[int, tuple[str, ...]], _Rows] = (
+            collections.OrderedDict()
+        )
+
+    def rows(self, rows: int, variation: tuple[str, ...]) -> _Rows:
+        """The batch for a number of rows and the fields that vary among them."""
+        key = (rows, variation)
+        if key not in self._batches:
+            self._batches[key] = _Rows(
+                self._physics, rows, variation, self._num_threads, self._model
+            )
+            if len(self._batches) > _KEPT_BATCHES:
+                self._batches.popitem(last=False)
+        self._batches.move_to_end(key)
+        return self._batches[key]
+
+
 class _Rows:
     """A batch of simulations as scratch memory, and the views through which it is read."""
 
-    def __init__(self, physics: NativePhysics, rows: int, variation: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        physics: NativePhysics,
+        rows: int,
+        variation: tuple[str, ...],
+        num_threads: int,
+        compiled: mujoco.MjModel,
+    ) -> None:
         reads, model = physics.reads, physics.model
         named = tuple(dict.fromkeys((*reads.fields, *reads.changes)))
         self.after_step = tuple(dict.fromkeys(_AFTER_STEP[f] for f in named if f in _AFTER_STEP))
         try:
-            batch = Batch(model.mj, rows, physics.num_threads, persistent=bool(self.after_step))
+            batch = Batch(compiled, rows, num_threads, persistent=bool(self.after_step))
             outputs = {
                 name: batch.output(name, model.data_field(name)[1])
                 for name in named
@@ -586,7 +630,16 @@ def _batch(operands: Sequence[Array], axes: Sequence[Any], *, call: _Call) -> An
 
 
 def _lower(ctx: Any, *operands: Any, call: _Call) -> Any:
-    return lower(ctx, call, operands[: call.reads])
+    """Within `jax.shard_map` over several devices of this process, the host is told which calls."""
+    operands = operands[: call.reads]
+    mesh = getattr(ctx.module_context.axis_context, "mesh", None)
+    devices = 1 if mesh is None else mesh.local_mesh.size
+    if devices == 1:
+        return lower(ctx, call, operands)
+    device = jax.core.ShapedArray((), np.uint32)
+    ctx = ctx.replace(avals_in=[device, *ctx.avals_in])
+    host = functools.partial(call.on_device, devices)
+    return lower(ctx, host, [stablehlo.partition_id(), *operands])
 
 
 @jax.custom_jvp

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from worldline.errors import ConfigError
+from worldline.errors import ConfigError, did_you_mean
 
 #: How the names of images in an observation begin: colour, and depth.
 COLOUR, DEPTH = "pixels/", "depth/"
@@ -91,3 +92,23 @@ def is_image(name: str) -> bool:
 def image_names(names: Iterable[str]) -> list[str]:
     """Those parts of an observation that are images."""
     return [name for name in names if is_image(name)]
+
+
+def image_shapes(observation_space: Any, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The shape of each of some images: height, width, channels.
+
+    Args:
+        observation_space: a Gymnasium space.
+        names: of the images.
+
+    Raises:
+        ConfigError: there is no such image in the space.
+    """
+    parts = dict(getattr(observation_space, "spaces", {}))
+    for name in names:
+        if name not in parts:
+            hint = did_you_mean(name, filter(is_image, parts))
+            raise ConfigError(
+                f"there is no {name!r} to observe{hint or '; give the environment cameras'}"
+            )
+    return {name: parts[name].shape for name in names}

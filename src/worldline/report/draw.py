@@ -49,6 +49,8 @@ class Job:
     """The video to write."""
     png: str | None
     """The picture to write."""
+    views: dict[str, NDArray] = dataclasses.field(default_factory=dict)
+    """Pictures to show beside each frame, from top to bottom, `(T, height, width, 3)` uint8."""
     rays: bool = False
     """Cast rays, rather than ask the graphics library that `MUJOCO_GL` names."""
 
@@ -65,13 +67,38 @@ def draw(job: Job) -> None:
     with contextlib.ExitStack() as stack:
         images = stack.enter_context(_rays(job) if job.rays else _graphics(job))
         video = stack.enter_context(_video(job)) if job.mp4 else None
-        for index, image in images(range(job.frames) if video else chosen):
+        for index, scene in images(range(job.frames) if video else chosen):
+            image = _with_views(job, scene, index)
             if video:
                 video.append_data(image)
             if index in chosen:
                 stills[index] = image
     if job.png:
         _write_strip(job.png, stills, job.fps)
+
+
+def _with_views(job: Job, scene: NDArray, frame: int) -> NDArray:
+    """A frame with the views of its moment on its right, each pixel of theirs a square."""
+    if not job.views:
+        return scene
+    height = job.size[0]
+    cell = height // max(len(job.views), 2) // 2 * 2
+    column = np.full((height, cell, 3), 255, np.uint8)
+    for place, view in enumerate(job.views.values()):
+        picture = _enlarged(view[frame], cell)
+        column[place * cell :][: len(picture), : picture.shape[1]] = picture
+    return np.concatenate([scene, column], axis=1)
+
+
+def _enlarged(picture: NDArray, side: int) -> NDArray:
+    """A picture as large as fits into a square of `side` pixels, without smoothing."""
+    height, width = picture.shape[:2]
+    scale = side / max(height, width)
+    rows, columns = (
+        (np.arange(max(1, int(size * scale))) / scale).astype(int).clip(0, size - 1)
+        for size in (height, width)
+    )
+    return picture[rows][:, columns]
 
 
 def _pose(job: Job, data: mujoco.MjData, frame: int) -> mujoco.MjvCamera:

@@ -38,6 +38,7 @@ class RunFolder:
     tensorboard/     the same numbers for `tensorboard --logdir`
     curves.png       learning curves
     episode.mp4      an evaluation episode; episode.png: a few of its frames
+    inputs.png       of a policy that sees: what it saw, as it is and as it was learned from
     seed-3/          of a run of several seeds: a run folder for each
     ```
 
@@ -162,6 +163,11 @@ class RunFolder:
     def strip_file(self) -> Path:
         """The picture of an episode, for `render_episode`."""
         return self.path / "episode.png"
+
+    @property
+    def inputs_file(self) -> Path:
+        """The picture of what a policy saw, for `write_inputs`."""
+        return self.path / "inputs.png"
 
     @property
     def metrics_file(self) -> Path:

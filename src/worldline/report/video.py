@@ -59,6 +59,7 @@ def render_episode(
     size: tuple[int, int] = (320, 480),
     variation: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
+    views: Mapping[str, NDArray] | None = None,
     renderer: Renderer = "auto",
 ) -> Clip:
     """Draws an episode, in real time, in a process of its own.
@@ -77,6 +78,8 @@ def render_episode(
         size: height and width of a frame in pixels, both even.
         variation: the world's own constants, as in `PhysicsState.variation`.
         inputs: further MjData fields to show, `(T, ...)` each, such as `mocap_pos`.
+        views: pictures to show beside the scene, `(T, height, width, 3)` uint8 each: what a policy
+            saw, from `worldline.report.inputs.seen_frames`.
         renderer: a renderer to use, and no other: `"egl"`, `"osmesa"`, `"glfw"` or `"rays"`.
 
     Returns:
@@ -97,6 +100,7 @@ def render_episode(
     job = Job(
         model=_drawn_model(model, variation or {}, path),
         states={name: rows[::stride] for name, rows in states.items()},
+        views={name: view[::stride] for name, view in _views(views or {}, len(qpos)).items()},
         camera=dataclasses.replace(path, lookat=path.lookat[::stride]),
         fps=1 / (timestep * stride),
         size=size,
@@ -185,6 +189,17 @@ def _states(model: Model, given: Mapping[str, Any]) -> dict[str, NDArray]:
             raise ConfigError(f"{name!r} has numbers that are not finite; draw the frames before")
         states[name] = array
     return states
+
+
+def _views(views: Mapping[str, NDArray], frames: int) -> dict[str, NDArray]:
+    """Pictures to show beside the scene, checked."""
+    for name, view in views.items():
+        if view.dtype != np.uint8 or view.ndim != 4 or (len(view), view.shape[3]) != (frames, 3):
+            raise ConfigError(
+                f"view {name!r} is {view.dtype} of shape {view.shape}; "
+                f"give uint8 of shape ({frames}, height, width, 3)"
+            )
+    return dict(views)
 
 
 def _path(file: str | None) -> Path | None:

@@ -13,6 +13,7 @@ from worldline.physics import Engine
 
 #: Name to class, or to where the class is: `"module:Class"`, imported when it is first asked for.
 _TASKS: dict[str, type[Task] | str] = {
+    "arm/pick-cube": "worldline.tasks.robot.pick_cube:PickCube",
     "gym/ant": "worldline.tasks.gym.ant:Ant",
     "gym/half-cheetah": "worldline.tasks.gym.half_cheetah:HalfCheetah",
     "gym/hopper": "worldline.tasks.gym.walkers:Hopper",

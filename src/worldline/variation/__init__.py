@@ -18,6 +18,7 @@ from worldline.variation.distributions import (
     Uniform,
 )
 from worldline.variation.domain import AbstractDomain, CustomDomain, Domain, add, scale, set_
+from worldline.variation.presets import presets
 from worldline.variation.targets import (
     actuator,
     body,
@@ -55,6 +56,7 @@ __all__ = [
     "joint",
     "light",
     "opt",
+    "presets",
     "scale",
     "set_",
     "site",

@@ -22,6 +22,7 @@ from worldline.model import Model
 from worldline.types import Array, ArrayLike, Key, Variation
 from worldline.variation.distributions import Choice, Distribution
 from worldline.variation.domain import Ranges
+from worldline.variation.targets import actuator_strength
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -102,13 +103,13 @@ def features_of(model: Model) -> dict[str, Feature]:
             low, high = float(_RESTITUTIONS[-1]), float(_RESTITUTIONS[0])
             features.append(Feature("elasticity", elasticity, low, high, "", _elasticity))
     factors = {
-        "joint_damping": "dof_damping",
-        "joint_stiffness": "jnt_stiffness",
-        "actuator_strength": "actuator_gear",
+        "joint_damping": ("dof_damping",),
+        "joint_stiffness": ("jnt_stiffness",),
+        "actuator_strength": actuator_strength(model),
     }
-    for name, field in factors.items():
-        if (model.constant(field) != 0).any():
-            features.append(Feature(name, 1.0, 0.0, math.inf, "", _factor(field)))
+    for name, fields in factors.items():
+        if any((model.constant(field) != 0).any() for field in fields):
+            features.append(Feature(name, 1.0, 0.0, math.inf, "", _factor(fields)))
     for index, body in enumerate(model.names("body")):
         if body and mj.body_mass[index] > 0:
             mass = float(mj.body_mass[index])
@@ -159,8 +160,8 @@ def _elasticity(_: Model, constants: Constants, value: Array) -> dict[str, Array
     return {"geom_solref": constants["geom_solref"].at[:, 1].set(jnp.interp(value, *grid))}
 
 
-def _factor(field: str) -> Drive:
-    return lambda _, constants, value: {field: constants[field] * value}
+def _factor(fields: Iterable[str]) -> Drive:
+    return lambda _, constants, value: {field: constants[field] * value for field in fields}
 
 
 def _mass(index: int) -> Drive:

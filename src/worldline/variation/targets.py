@@ -21,7 +21,7 @@ from worldline.model import Model
 TargetLike: TypeAlias = "str | Target"
 
 #: Kind of object to the prefixes of its fields, in the order in which they are tried.
-_PREFIXES = {
+FIELD_PREFIXES = {
     "body": ("body_",),
     "joint": ("jnt_", "dof_"),
     "geom": ("geom_",),
@@ -102,7 +102,7 @@ class Objects:
             raise AttributeError(name)
         from mujoco.batch import MODEL_FIELDS
 
-        prefixes = _PREFIXES[self.kind]
+        prefixes = FIELD_PREFIXES[self.kind]
         for prefix in prefixes:
             if prefix + name in MODEL_FIELDS:
                 return Target(prefix + name, self.kind, self.patterns)
@@ -187,3 +187,14 @@ def as_target(target: TargetLike) -> Target:
     if isinstance(target, str):
         return Target(target)
     raise VariationError(f"{target!r} is no target; give a field's name, or body('torso').mass")
+
+
+def actuator_strength(model: Model) -> tuple[str, ...]:
+    """The fields that force is in proportion to, and nothing else: gains, with the biases of
+    servos. Not the gear, which is a servo's idea of where it stands too. None where an actuator is
+    a muscle, whose parameters are not all of them factors.
+    """
+    if (model.mj.actuator_gaintype == mujoco.mjtGain.mjGAIN_MUSCLE).any():
+        return ()
+    fields = ("actuator_gainprm", "actuator_biasprm")
+    return tuple(field for field in fields if np.any(model.constant(field) != 0))

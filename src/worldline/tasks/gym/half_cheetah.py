@@ -20,6 +20,8 @@ class HalfCheetah(Locomotion):
     control. An episode never terminates.
     """
 
+    defaults = {"ppo": {"num_worlds": 64, "activation": "elu"}}
+
     xml_file: str = "half_cheetah.xml"
     frame_skip: int = 5
     default_camera_config: Camera = dataclasses.field(default_factory=lambda: {"distance": 4.0})

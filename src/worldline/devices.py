@@ -1,0 +1,91 @@
+"""Several devices, of one process or of many, that share the worlds of a training.
+
+They are a mesh of one axis. What belongs to a world lies on the device that has it; all else, such
+as networks, is the same on every device. Programs are written as for one device: where a mean over
+worlds is taken, XLA adds up the devices' shares. So the numbers are those of one device up to the
+order in which they are summed, and the worlds are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from worldline.errors import ConfigError
+from worldline.types import PyTree
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_AXIS = "worlds"
+
+#: How an array lies on the devices: each has its share of the first axis, or all of it.
+BY_WORLD, EVERYWHERE = P(_AXIS), P()
+
+
+def world_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
+    """A mesh for `Worlds`; None where there is one device alone, which shares with nobody.
+
+    Args:
+        devices: by default all, of all processes.
+    """
+    devices = jax.devices() if devices is None else devices
+    if len(devices) == 1 and jax.process_count() == 1:
+        return None
+    return Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
+
+
+def check_shares(num_worlds: int, mesh: Mesh | None) -> None:
+    """Refuses worlds that cannot be shared evenly.
+
+    Raises:
+        ConfigError: the devices of the mesh do not divide their number.
+    """
+    devices = 1 if mesh is None else mesh.size
+    if num_worlds % devices:
+        near = max(num_worlds // devices, 1) * devices
+        raise ConfigError(
+            f"{num_worlds} worlds do not divide over {devices} devices; give {near} or "
+            f"{near + devices} worlds"
+        )
+
+
+def shared(mesh: Mesh | None, function: F, takes: PyTree, gives: PyTree) -> F:
+    """The function of worlds as every device of the mesh runs it on its own share of them.
+
+    Args:
+        mesh: the devices; None: the function as it is.
+        function: of worlds that do not depend on each other; no device waits for another.
+        takes: `BY_WORLD` or `EVERYWHERE` for each of its arguments, or for parts of them.
+        gives: the same of what it returns.
+    """
+    if mesh is None:
+        return function
+    return jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=gives, check_vma=False)
+
+
+def split(mesh: Mesh | None, tree: PyTree, axis: int) -> PyTree:
+    """Within a program: the tree with an axis of every leaf divided among the devices.
+
+    So each device learns from its share of a minibatch, and XLA adds up their gradients; without,
+    every device would learn from all of it. A leaf that does not divide stays as it is.
+
+    Args:
+        mesh: the devices; None: the tree as it is.
+        tree: samples in random order, of any worlds.
+        axis: that of the samples.
+    """
+    if mesh is None:
+        return tree
+    share = NamedSharding(mesh, P(*[None] * axis, _AXIS))
+
+    def divide(leaf: jax.Array) -> jax.Array:
+        if leaf.shape[axis] % mesh.size:
+            return leaf
+        return jax.lax.with_sharding_constraint(leaf, share)
+
+    return jax.tree.map(divide, tree)

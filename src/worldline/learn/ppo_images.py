@@ -1,0 +1,53 @@
+"""Images among the samples of an update: held once, and changed as augmentation asks.
+
+Observations here are as `worldline.learn.policy.select` gives them: where images are among them, a
+dict of those by name beside `state`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from worldline.pixels.augment import Augmentation, Draws, augment, draw
+from worldline.pixels.camera import image_names
+from worldline.types import Array, Key
+
+
+def is_image_array(leaf: Any) -> bool:
+    """Whether an array is one of images, by its type: colours, or distances."""
+    return leaf.dtype in (jnp.uint8, jnp.uint16)
+
+
+def with_images_of(obs: Any, other: Any) -> Any:
+    """An observation with the very images of another where both have them: they are held once."""
+    if not isinstance(obs, dict) or not isinstance(other, dict):
+        return obs
+    return {**obs, **{name: other[name] for name in image_names(obs.keys() & other.keys())}}
+
+
+def draw_changes(
+    augmentation: Augmentation, key: Key, number: int, *observations: Any
+) -> dict[str, Draws]:
+    """How the images of each of `number` worlds are changed, by the name of the image."""
+    names = sorted({name for obs in observations for name in image_names(obs or ())})
+    keys = jax.random.split(key, len(names))
+    return {name: draw(augmentation, keys[i], number) for i, name in enumerate(names)}
+
+
+def changed(augmentation: Augmentation, changes: dict[str, Draws], worlds: Array, obs: Any) -> Any:
+    """An observation with its images changed as those of their worlds are.
+
+    Args:
+        augmentation: what `changes` were drawn for.
+        changes: from `draw_changes`.
+        worlds: whose each row of the observation is, `(n,)` int.
+        obs: `(n, ...)` each part.
+    """
+    if not isinstance(obs, dict):
+        return obs
+    names = image_names(obs)
+    mine = {name: jax.tree.map(lambda x: x[worlds], changes[name]) for name in names}
+    return {**obs, **{name: augment(augmentation, mine[name], obs[name]) for name in names}}

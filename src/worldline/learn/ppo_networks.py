@@ -1,0 +1,142 @@
+"""The networks of PPO, made as its configuration says: dense, with a memory, or seeing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from worldline.errors import ConfigError
+from worldline.learn.nets import MLP, Actor
+from worldline.learn.places import PlaceEnv
+from worldline.learn.recurrent import GRU, GRUNetwork
+from worldline.learn.vision import Eyes, SeeingActor, SeeingCritic, SharedEyes
+from worldline.pixels.camera import image_names, image_shapes
+from worldline.types import Key, PyTree
+
+if TYPE_CHECKING:
+    from worldline.learn.ppo import PPOConfig
+
+
+class Networks(eqx.Module):
+    """What gradients change."""
+
+    actor: Any
+    """From observations `(..., nobs)` to a distribution of raw actions, such as `Gaussian`; or a
+    `Recurrent` that makes one."""
+    critic: Any
+    """From what it observes, `(..., ncritic)`, to a value, `(..., 1)`; or a `Recurrent`."""
+
+
+#: Makes the networks from a key and the sizes of what the policy observes, of what the critic
+#: observes, and of an action.
+MakeNetworks: TypeAlias = Callable[[Key, int, int, int], Networks | SharedEyes]
+
+
+def mlp_networks(config: PPOConfig) -> MakeNetworks:
+    """Dense layers for both; the policy's spread is a parameter for each action."""
+    return functools.partial(_dense, config)
+
+
+def _dense(config: PPOConfig, key: Key, nobs: int, ncritic: int, nact: int) -> Networks:
+    actor_key, critic_key = jax.random.split(key)
+    actor_sizes = (nobs, *config.actor_hidden, nact)
+    critic_sizes = (ncritic, *config.critic_hidden, 1)
+    return Networks(
+        actor=Actor(
+            mean=MLP.initial(actor_key, actor_sizes, config.activation, last_gain=0.01),
+            log_std=jnp.full(nact, jnp.float32(config.initial_log_std)),
+        ),
+        critic=MLP.initial(critic_key, critic_sizes, config.activation, last_gain=1.0),
+    )
+
+
+def gru_networks(config: PPOConfig) -> MakeNetworks:
+    """A gated recurrent unit for each, and dense layers as in `mlp_networks` on what is observed
+    and what is remembered.
+    """
+
+    def make(key: Key, nobs: int, ncritic: int, nact: int) -> Networks:
+        head_key, actor_key, critic_key = jax.random.split(key, 3)
+        size = config.recurrent_size
+        heads = _dense(config, head_key, nobs + size, ncritic + size, nact)
+        return Networks(
+            actor=GRUNetwork(GRU.initial(actor_key, nobs, size), heads.actor),
+            critic=GRUNetwork(GRU.initial(critic_key, ncritic, size), heads.critic),
+        )
+
+    return make
+
+
+def seeing_networks(config: PPOConfig, images: Mapping[str, Sequence[int]]) -> MakeNetworks:
+    """An encoder for each image, and dense layers as in `mlp_networks` on what it gives.
+
+    Args:
+        config: how they are; which images each observes is in `actor_obs` and `critic_obs`.
+        images: the shape of each image: height, width, channels.
+    """
+    critic_obs = config.actor_obs if config.critic_obs is None else config.critic_obs
+    of_actor, of_critic = (
+        {name: images[name] for name in image_names(keys)}
+        for keys in (config.actor_obs, critic_obs)
+    )
+
+    def eyes(key: Key, images: Mapping[str, Sequence[int]]) -> Eyes:
+        kind, features = config.encoder, config.image_features
+        return Eyes.initial(
+            key, images, kind, features, normalize_channels=config.normalize_channels
+        )
+
+    def make(key: Key, nobs: int, ncritic: int, nact: int) -> Networks | SharedEyes:
+        head_key, actor_key, critic_key = jax.random.split(key, 3)
+        sizes = (
+            nobs + config.image_features * len(of_actor),
+            ncritic + config.image_features * len(of_critic),
+        )
+        heads = _dense(config, head_key, *sizes, nact)
+        if config.share_encoder and critic_obs == config.actor_obs and sizes[0] == sizes[1]:
+            return SharedEyes(eyes(actor_key, of_actor), heads.actor, heads.critic)
+        return Networks(
+            actor=SeeingActor(eyes(actor_key, of_actor), heads.actor),
+            critic=SeeingCritic(eyes(critic_key, of_critic), heads.critic),
+        )
+
+    return make
+
+
+def networks_for(config: PPOConfig, env: PlaceEnv) -> MakeNetworks:
+    """Networks for what policy and critic observe.
+
+    Raises:
+        ConfigError: there is no such image to observe, or a policy that sees is to have a memory.
+    """
+    names = image_names({*config.actor_obs, *(config.critic_obs or ())})
+    if not names:
+        return gru_networks(config) if config.recurrent_size else mlp_networks(config)
+    if config.recurrent_size:
+        raise ConfigError(
+            f"recurrent_size is {config.recurrent_size}, but a policy that sees {names[0]!r} has "
+            "no such memory; observe several frames at once instead (--frames, Camera.stack)"
+        )
+    return seeing_networks(config, image_shapes(env.observation_space, names))
+
+
+def part_of(networks: Any, name: str) -> PyTree:
+    """The actor or the critic as parts of the tree: with shared encoders, those go with either."""
+    if isinstance(networks, SharedEyes):
+        return networks.eyes, getattr(networks, f"{name}_head")
+    return getattr(networks, name)
+
+
+def heads_and_features(networks: Any, obs: Any, critic_obs: Any) -> tuple[Any, Any, Any]:
+    """Networks and what they read, where they share encoders behind those: an image is encoded
+    once.
+    """
+    if not isinstance(networks, SharedEyes):
+        return networks, obs, critic_obs
+    features = networks.eyes(obs)
+    return Networks(networks.actor_head, networks.critic_head), features, features

@@ -1,0 +1,87 @@
+"""What there is, in lines to read: the tasks, and what can vary in the worlds of one."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from worldline.errors import MissingExtraError, VariationError
+from worldline.model import Model
+from worldline.physics.base import Reads
+from worldline.physics.mjx import refusal
+from worldline.tasks.registry import list_tasks, load_task, make
+from worldline.variation import features_of
+from worldline.variation.distributions import text
+from worldline.variation.domain import AbstractDomain, Domain
+from worldline.variation.targets import FIELD_PREFIXES
+
+
+def tasks() -> Iterator[str]:
+    """A line for each task: observation, action, control rate, steps an episode, engines."""
+    row = "{:30} {:>12} {:>8} {:>10} {:>8}   {}"
+    yield row.format("task", "observation", "action", "control", "episode", "engines")
+    for name in list_tasks():
+        try:
+            env = make(name, physics="fake")  # the quickest to build; no shape depends on it
+        except MissingExtraError as error:
+            yield f"{name:30} needs {str(error).partition(': ')[2]}"
+            continue
+        obs, action = env.observation_space, env.action_space
+        size = "dict" if obs.shape is None else str(obs.shape)
+        rate = f"{1 / env.task.control_timestep:.0f} Hz"
+        length = env.task.episode_length or "-"
+        reads = Reads(tuple(env.task.fields), tuple(env.task.changes), env.task.refresh)
+        engines = "native" if refusal(env.model, reads) else "native, mjx"
+        yield row.format(name, size, str(action.shape), rate, length, engines)
+
+
+def fields_of(name: str) -> Iterator[str]:
+    """What can vary in a task's worlds: domains, context features, model fields.
+
+    Args:
+        name: the task.
+
+    Raises:
+        TaskError: there is no such task.
+    """
+    task = load_task(name)
+    model = task.model
+    yield f"{name}\n\ndomains, for --domain, and what they vary"
+    for label, domain in task.domains.items():
+        yield f"  {label:24} {_spans(domain)}"
+    yield "\ncontext features, for --context: default, bounds, unit"
+    for feature in features_of(model).values():
+        bounds = f"{feature.low:.3g} to {feature.high:.3g}"
+        yield f"  {feature.name:24} {feature.default:>8.4g}  {bounds:14} {feature.unit}".rstrip()
+    yield "\nmodel fields, for a Domain in Python: shape, and lowest to highest value in the model"
+    for kind, prefixes in {**FIELD_PREFIXES, "option": ("opt.",)}.items():
+        names = [] if kind == "option" else [name for name in model.names(kind) if name]
+        lines = list(_constants(model, prefixes))
+        if lines:
+            yield textwrap.shorten(f"  {kind}: {', '.join(names)}".rstrip(": "), 96)
+            yield from lines
+
+
+def _spans(domain: AbstractDomain) -> str:
+    """What a domain draws, term by term."""
+    if not isinstance(domain, Domain):
+        return ", ".join(domain.ranges)
+    words = {"scale": "times", "add": "plus", "set": "from"}
+    return ", ".join(
+        "{} {} {} to {}".format(t.name, words[t.operation], *map(text, t.distribution.support()))
+        for t in domain.terms
+    )
+
+
+def _constants(model: Model, prefixes: tuple[str, ...]) -> Iterator[str]:
+    """A line for each field that can vary and is not empty."""
+    from mujoco.batch import MODEL_FIELDS
+
+    for field in sorted(name for name in MODEL_FIELDS if name.startswith(prefixes)):
+        try:
+            value = model.constant(field)
+        except VariationError:  # an integer
+            continue
+        if value.size:
+            span = f"{value.min():.4g} to {value.max():.4g}"
+            yield f"    {field:28} {value.shape!s:10} {span}"

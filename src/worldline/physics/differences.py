@@ -1,0 +1,368 @@
+"""Finite differences in float64 of an engine that runs on the host, many simulations at once.
+
+- Forwards, a tangent moves each world a little along it, to both sides.
+- Backwards, each coordinate of what the derivative is asked in is moved in turn. All moved worlds
+  are rows of one batch, and each one's results are summed up against the cotangents at once: the
+  Jacobian is never stored.
+
+Orientations move in their tangent space, three coordinates a unit quaternion, as MuJoCo's
+velocities do, so that no step leaves the sphere. Plain NumPy; `gradient` puts it into JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from worldline.errors import ConfigError
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FiniteDifferences:
+    """How an engine without derivatives of its own is differentiated.
+
+    Raises:
+        ConfigError: the step is not positive.
+    """
+
+    step: float = 1e-6
+    """How far a coordinate is moved: in its own unit (m, rad, m/s, N m, ...), and for a constant
+    of the model relative to its size."""
+    centred: bool = True
+    """True: to both sides, with an error that falls with the square of the step. False: to one
+    side, at half the cost, with one that falls with the step."""
+
+    def __post_init__(self) -> None:
+        if not self.step > 0:
+            raise ConfigError(f"step is {self.step}; it must be positive (1e-6 suits float64)")
+
+
+#: The settings of an engine that was given none.
+CENTRED = FiniteDifferences()
+
+
+class Chart:
+    """The coordinates in which rows of numbers move: their own, but three for a quaternion.
+
+    Args:
+        size: numbers in a row.
+        quaternions: where the quaternions begin in it.
+    """
+
+    def __init__(self, size: int, quaternions: Sequence[int] = ()) -> None:
+        plain: list[tuple[int, int]] = []
+        turns: list[tuple[range, range]] = []
+        position = coordinate = 0
+        while position < size:
+            if position in quaternions:
+                ends = (position + 4, coordinate + 3)
+                turns.append((range(position, ends[0]), range(coordinate, ends[1])))
+                position, coordinate = ends
+            else:
+                plain.append((position, coordinate))
+                position, coordinate = position + 1, coordinate + 1
+        self.size, self.coordinates = size, coordinate
+        self._plain, self._plain_at = np.array(plain, int).reshape(-1, 2).T
+        self._turns = np.array([quaternion for quaternion, _ in turns], int).reshape(-1, 4)
+        self._turns_at = np.array([turn for _, turn in turns], int).reshape(-1, 3)
+
+    def move(self, values: NDArray, by: NDArray) -> NDArray:
+        """Rows `(N, size)` moved by coordinates `(N, coordinates)`."""
+        moved = values.copy()
+        moved[:, self._plain] += by[:, self._plain_at]
+        if not self._turns.size:
+            return moved
+        quaternion, half = values[:, self._turns], 0.5 * by[:, self._turns_at]
+        angle = np.linalg.norm(half, axis=-1, keepdims=True)
+        turn = np.sinc(angle / np.pi) * half
+        moved[:, self._turns] = np.cos(angle) * quaternion + np.einsum(
+            "nqij,nqi->nqj", _turning(quaternion), turn
+        )
+        return moved
+
+    def to_coordinates(self, values: NDArray, tangent: NDArray) -> NDArray:
+        """A tangent of the rows `(N, E, size)` in coordinates, `(N, E, coordinates)`."""
+        result = np.zeros((*tangent.shape[:-1], self.coordinates))
+        result[..., self._plain_at] = tangent[..., self._plain]
+        if not self._turns.size:
+            return result
+        result[..., self._turns_at] = np.einsum(
+            "nqij,neqj->neqi", self._rates(values), tangent[..., self._turns]
+        )
+        return result
+
+    def from_coordinates(self, values: NDArray, cotangent: NDArray) -> NDArray:
+        """A cotangent of the coordinates as one of the rows: the transpose of the above."""
+        result = np.zeros((*cotangent.shape[:-1], self.size))
+        result[..., self._plain] = cotangent[..., self._plain_at]
+        if not self._turns.size:
+            return result
+        result[..., self._turns] = np.einsum(
+            "nqij,neqi->neqj", self._rates(values), cotangent[..., self._turns_at]
+        )
+        return result
+
+    def _rates(self, values: NDArray) -> NDArray:
+        """From a change of each quaternion to the rotation vector it makes, `(N, nquat, 3, 4)`."""
+        quaternion = values[:, self._turns]
+        squared = np.maximum(np.sum(quaternion**2, axis=-1), 1e-30)
+        return 2 * _turning(quaternion) / squared[..., None, None]
+
+
+def _turning(quaternion: NDArray) -> NDArray:
+    """The `(..., 3, 4)` whose rows are q i, q j and q k for each quaternion q, `w` first."""
+    a, b, c, d = np.moveaxis(quaternion, -1, 0)
+    rows = [(-b, a, d, -c), (-c, -d, a, b), (-d, c, -b, a)]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+class Axis(NamedTuple):
+    """A quantity to differentiate in: where it lies, and how it may move."""
+
+    operand: int
+    """Which of the flat operands holds it."""
+    start: int
+    """Its first column there."""
+    chart: Chart
+    scale: NDArray
+    """The step of each coordinate is `FiniteDifferences.step` times this, `(W, coordinates)`."""
+    below: NDArray
+    """How far each coordinate may go down, `(W, coordinates)`, negative; -inf: freely. A bound
+    that a value lies on would spoil a difference over both sides."""
+    above: NDArray
+    """How far up."""
+
+    @classmethod
+    def free(cls, operand: int, start: int, chart: Chart, rows: int) -> Axis:
+        """An axis of unit scale without bounds."""
+        endless = np.full((rows, chart.coordinates), np.inf)
+        return cls(operand, start, chart, np.ones_like(endless), -endless, endless)
+
+    def columns(self) -> slice:
+        """The columns of its operand that it takes."""
+        return slice(self.start, self.start + self.chart.size)
+
+
+class Rows(NamedTuple):
+    """W simulations of a call, as the host sees them, and a way to run others like them."""
+
+    operands: list[NDArray]
+    """`(W, n)` float64 each."""
+    simulate: Callable[[list[NDArray]], tuple[list[NDArray], NDArray]]
+    """Runs at most `limit` rows of operands; gives the outputs with a derivative, `(rows, n)`
+    float64 each, and which rows went well."""
+    limit: int
+
+
+class HostCall(Protocol):
+    """What a primitive's `call` parameter must tell for its derivatives."""
+
+    @property
+    def reads(self) -> int:
+        """How many of the primitive's operands the host reads: the first ones, the mask being the
+        very first. Those after them only carry tangents.
+        """
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        """Which of the results have a derivative."""
+
+    @property
+    def settings(self) -> FiniteDifferences:
+        """How to differentiate."""
+
+    def operand_shapes(self) -> list[tuple[int, ...]]:
+        """The shape of every operand of one world."""
+
+    def result_shapes(self) -> list[tuple[int, ...]]:
+        """The shape of every result of one world."""
+
+    def rows(self, operands: Sequence[NDArray]) -> Rows:
+        """The simulations of operands `(W, ...)`, all of which are to be run."""
+
+    def axes(self, wrt: Sequence[int], rows: Rows) -> list[Axis]:
+        """How the operands numbered `wrt` move."""
+
+
+def forwards(*arrays: NDArray, call: HostCall, wrt: Sequence[int]) -> list[NDArray]:
+    """The tangents of the results. Runs on the host; calls no JAX.
+
+    Args:
+        *arrays: the operands that the host reads, then a tangent for each of `wrt`; all with the
+            same leading axes.
+        call: what is differentiated.
+        wrt: which operands move.
+
+    Returns:
+        One for each of `call.differentiable`, float32; zero where a world is masked out, or where
+        a simulation near it fails.
+    """
+    operands, lead, chosen = _chosen(call, arrays)
+    shapes = call.result_shapes()
+    results = [np.zeros((*lead, *shapes[i]), np.float32) for i in call.differentiable]
+    if not chosen.any():
+        return results
+    rows = call.rows(operands)
+    axes = call.axes(wrt, rows)
+    tangents = [
+        _flat(x, len(lead))[chosen][:, None].astype(np.float64) for x in arrays[call.reads :]
+    ]
+    directions = np.concatenate(
+        [
+            axis.chart.to_coordinates(rows.operands[axis.operand][:, axis.columns()], tangent)
+            for axis, tangent in zip(axes, tangents, strict=True)
+        ],
+        axis=-1,
+    )
+    for world, _, differences in _differences(rows, axes, directions, call.settings):
+        for result, difference in zip(results, differences, strict=True):
+            flat = result.reshape(chosen.size, -1)
+            flat[np.flatnonzero(chosen)[world]] = difference
+    return results
+
+
+def backwards(
+    *arrays: NDArray, call: HostCall, wrt: Sequence[int], of: Sequence[int]
+) -> list[NDArray]:
+    """The cotangents of the operands. Runs on the host; calls no JAX.
+
+    Args:
+        *arrays: the operands that the host reads, then a cotangent for each of `of`. Between a
+            cotangent's leading axes and its own, `E` stands for any number of axes along which
+            several are given.
+        call: what is differentiated.
+        wrt: which operands have a cotangent.
+        of: which results have one, numbered within `call.differentiable`.
+
+    Returns:
+        One for each of `wrt`, float32, `(lead, E, ...)`.
+    """
+    operands, lead, chosen = _chosen(call, arrays)
+    shapes = call.operand_shapes()
+    results_shapes = call.result_shapes()
+    given = arrays[call.reads :]
+    own = len(results_shapes[call.differentiable[of[0]]])
+    extra = given[0].shape[len(lead) : given[0].ndim - own]
+    several = int(np.prod(extra))
+    results = [np.zeros((*lead, *extra, *shapes[i]), np.float32) for i in wrt]
+    if not chosen.any():
+        return results
+    rows = call.rows(operands)
+    axes = call.axes(wrt, rows)
+    cotangents = [x.reshape(chosen.size, several, -1)[chosen].astype(np.float64) for x in given]
+    sums = np.zeros((int(chosen.sum()), several, sum(a.chart.coordinates for a in axes)))
+    for world, direction, differences in _differences(rows, axes, None, call.settings):
+        sums[world, :, direction] = sum(
+            np.einsum("pn,pen->pe", differences[i], cotangent[world])
+            for i, cotangent in zip(of, cotangents, strict=True)
+        )
+    ends = list(itertools.accumulate(axis.chart.coordinates for axis in axes))
+    for result, axis, part in zip(results, axes, np.split(sums, ends[:-1], axis=-1), strict=True):
+        values = rows.operands[axis.operand][:, axis.columns()]
+        result.reshape(chosen.size, several, -1)[chosen] = axis.chart.from_coordinates(values, part)
+    return results
+
+
+def _chosen(
+    call: HostCall, arrays: Sequence[NDArray]
+) -> tuple[list[NDArray], tuple[int, ...], NDArray]:
+    """The operands of the worlds to run, `(W, ...)`; the leading axes; which worlds those are."""
+    mask, *operands = arrays[: call.reads]
+    chosen = mask.reshape(-1)
+    return [_flat(x, mask.ndim)[chosen] for x in operands], mask.shape, chosen
+
+
+def _flat(array: NDArray, lead: int) -> NDArray:
+    """`(*lead, ...)` to `(rows, n)`."""
+    return array.reshape(int(np.prod(array.shape[:lead])), -1)
+
+
+def _differences(
+    rows: Rows, axes: Sequence[Axis], directions: NDArray | None, settings: FiniteDifferences
+) -> Iterator[tuple[NDArray, NDArray, list[NDArray]]]:
+    """The derivative of every output along every direction, piece by piece.
+
+    Args:
+        rows: the worlds, W of them.
+        axes: what moves, n coordinates in all.
+        directions: `(W, K, n)`; None for each coordinate by itself, K = n.
+        settings: how far, and to how many sides.
+
+    Yields:
+        For P pairs of a world and a direction: the numbers of the worlds `(P,)`, those of the
+        directions `(P,)`, and the derivatives of the outputs, `(P, nout)` each.
+    """
+    scale, below, above = (
+        np.concatenate([getattr(axis, name) for axis in axes], axis=1)
+        for name in ("scale", "below", "above")
+    )
+    worlds, coordinates = scale.shape
+    number = coordinates if directions is None else directions.shape[1]
+    base = None if settings.centred else _in_pieces(rows, worlds)
+    size = max(1, rows.limit // (2 if settings.centred else 1))
+    for first in range(0, worlds * number, size):
+        pairs = np.arange(first, min(first + size, worlds * number))
+        world, direction = np.divmod(pairs, number)
+        along = (
+            np.eye(coordinates)[direction] if directions is None else directions[world, direction]
+        )
+        largest = np.abs(along / scale[world]).max(axis=1)
+        length = settings.step / np.where(largest > 0, largest, 1.0)
+        delta = length[:, None] * along
+        up, down = (
+            ((side * delta >= below[world]) & (side * delta <= above[world])).all(axis=1)
+            for side in (1, -1)
+        )
+        # A side that is out of bounds is left out; where both are, so be it.
+        ends = np.stack([up | ~down, -(down | ~up).astype(int)])
+        if base is not None:
+            ends = np.where(ends[:1] == 1, 1, -1)
+        outputs, good = rows.simulate(
+            [
+                np.concatenate(parts)
+                for parts in zip(
+                    *(_moved(rows, axes, world, end[:, None] * delta) for end in ends), strict=True
+                )
+            ]
+        )
+        sound: NDArray = np.all(good.reshape(len(ends), -1), axis=0)
+        if base is not None:
+            sound = sound & base[1][world]
+        width = (ends[0] - (ends[1] if base is None else 0)) * length
+        derivatives = []
+        for i, output in enumerate(outputs):
+            sides = output.reshape(len(ends), len(pairs), -1)
+            other = sides[1] if base is None else base[0][i][world]
+            difference = (sides[0] - other) / width[:, None]
+            # A world of which a neighbour fails has no derivative; zero, and not NaN.
+            valid = sound[:, None] & np.isfinite(difference)
+            derivatives.append(np.where(valid, difference, 0.0))
+        yield world, direction, derivatives
+
+
+def _in_pieces(rows: Rows, worlds: int) -> tuple[list[NDArray], NDArray]:
+    """The outputs of the worlds as they are, and which went well."""
+    pieces = [
+        rows.simulate([x[first : first + rows.limit] for x in rows.operands])
+        for first in range(0, worlds, rows.limit)
+    ]
+    outputs, good = zip(*pieces, strict=True)
+    return [np.concatenate(parts) for parts in zip(*outputs, strict=True)], np.concatenate(good)
+
+
+def _moved(rows: Rows, axes: Sequence[Axis], world: NDArray, delta: NDArray) -> list[NDArray]:
+    """The operands of the worlds numbered `world`, `(P,)`, moved by coordinates `(P, n)`."""
+    operands = [x[world] for x in rows.operands]
+    at = 0
+    for axis in axes:
+        values, columns = operands[axis.operand], axis.columns()
+        part = delta[:, at : at + axis.chart.coordinates]
+        values[:, columns] = axis.chart.move(values[:, columns], part)
+        at += axis.chart.coordinates
+    return operands

@@ -1,0 +1,60 @@
+"""Presets: domains that suit any model, in three widths."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from worldline.model import Model
+from worldline.variation.distributions import LogUniform
+from worldline.variation.domain import Domain, scale
+from worldline.variation.targets import actuator_strength
+
+
+@dataclasses.dataclass(frozen=True)
+class Width:
+    """By what factor each constant may be off: 1.25 draws from 1 / 1.25 to 1.25."""
+
+    mass: float
+    """Of each body, with its inertia."""
+    friction: float
+    """Of all surfaces alike."""
+    damping: float
+    """Of each degree of freedom."""
+    strength: float
+    """Of each actuator."""
+
+
+#: How wide the presets are. Light is what two robots of one make differ by, medium what a careful
+#: model of a robot is off by, hard what a policy for robots yet unknown should bear.
+WIDTHS = {
+    "light": Width(mass=1.1, friction=1.25, damping=1.25, strength=1.05),
+    "medium": Width(mass=1.3, friction=2.0, damping=2.0, strength=1.2),
+    "hard": Width(mass=1.8, friction=4.0, damping=4.0, strength=1.5),
+}
+
+
+def presets(model: Model) -> dict[str, Domain]:
+    """The domains `light`, `medium` and `hard`: masses, friction, damping and actuator strength.
+
+    Factors are drawn uniformly in their logarithm, so that twice and half are as likely. What is
+    zero in the model stays zero and is not carried along.
+    """
+    return {name: _of_width(model, width) for name, width in WIDTHS.items()}
+
+
+def _of_width(model: Model, width: Width) -> Domain:
+    terms = [scale(("body_mass", "body_inertia"), _factor(width.mass), name="mass")]
+    if np.any(model.constant("geom_friction") != 0):
+        friction = _factor(width.friction)
+        terms.append(scale("geom_friction", friction, per="world", name="friction"))
+    if np.any(model.constant("dof_damping") != 0):
+        terms.append(scale("dof_damping", _factor(width.damping), name="damping"))
+    if fields := actuator_strength(model):
+        terms.append(scale(fields, _factor(width.strength), name="strength"))
+    return Domain(*terms)
+
+
+def _factor(most: float) -> LogUniform:
+    return LogUniform(1 / most, most)

@@ -1,0 +1,13 @@
+"""How tests of the engines are compiled: in place of the fixture of all tests."""
+
+import jax
+import pytest
+
+#: MJX's programs take minutes to optimise, and their last bits are compared with nothing.
+QUICK = {"test_mjx", "test_mjx_agrees", "test_mjx_gradient", "test_singular", "test_through_tasks"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation(request: pytest.FixtureRequest) -> None:
+    """As users have them, where last bits are compared."""
+    jax.config.update("jax_disable_most_optimizations", request.path.stem in QUICK)
