@@ -98,7 +98,7 @@ ORDER = [
     "worldline.learn.successors",
     "worldline.learn.curriculum",
     "worldline.learn.population",
-    "worldline.learn.ppo_images",
+    "worldline.learn.images",
     "worldline.learn.ppo_networks",
     "worldline.learn.ppo_samples",
     "worldline.learn.ppo",

@@ -275,8 +275,8 @@ def _eval_contexts(settings: _EvalSettings, folder: RunFolder, env: Env, policy:
             axes,
             settings.episodes,
             jax.random.key(settings.seed),
-            find_domain(env.task, settings.domain),
             lambda share: bar.update(work, completed=share),
+            find_domain(env.task, settings.domain),
         )
     print("  ".join(f"{name:>12}" for name in [*axes, "return", "+-"]))
     for row in result.rows():

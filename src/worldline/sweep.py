@@ -54,8 +54,8 @@ def sweep(
     axes: Mapping[str, NDArray],
     episodes: int,
     key: Key,
-    domain: DomainLike | None = None,
     progress: Callable[[float], None] = lambda share: None,
+    domain: DomainLike | None = None,
 ) -> Sweep:
     """Evaluates a policy at every point of a grid, with the most likely actions.
 
@@ -67,8 +67,8 @@ def sweep(
         axes: the values of each feature, `(n,)`.
         episodes: episodes at a point.
         key: decides the starts.
-        domain: as in `Worlds`; the context goes on top of what it draws.
         progress: told the share of the work that is done.
+        domain: as in `Worlds`; the context goes on top of what it draws.
 
     Raises:
         VariationError: the model offers no such feature, or a value is outside its bounds.

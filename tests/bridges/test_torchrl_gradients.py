@@ -121,7 +121,7 @@ def differences(actions: np.ndarray, starts: dict[int, Any]) -> np.ndarray:
     return slopes
 
 
-@pytest.mark.parametrize("engine", ["native", "mjx"])
+@pytest.mark.parametrize("engine", ["native", _MJX])
 @pytest.mark.parametrize("steps", [3, 8, LONGEST])
 def test_they_are_finite_differences_of_plain_mujoco(engine: str, steps: int) -> None:
     actions = random_actions(engine)[:steps]

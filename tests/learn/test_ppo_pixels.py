@@ -14,9 +14,11 @@ from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn import ppo as ppo_module
+from worldline.learn.images import changed, draw_changes
 from worldline.learn.policy import select
 from worldline.learn.ppo import Batch, Networks, PPOConfig, ppo, seeing_networks
-from worldline.learn.ppo_images import changed, draw_changes
+from worldline.learn.rollout import unroll
+from worldline.learn.successors import CUT_VALUE
 from worldline.learn.vision import SharedEyes
 from worldline.pixels.augment import Augmentation
 from worldline.policy_file import load_policy, save_policy
@@ -164,3 +166,25 @@ def test_it_learns_what_only_the_image_tells():
     start = jax.vmap(spot_env().reset)(jax.random.split(jax.random.key(9), 64))
     error = np.asarray(policy(start.obs))[:, 0] - np.asarray(start.physics.qpos)[:, 0]
     assert float(np.mean(error**2)) < 0.05  # of 0.213 without seeing
+
+
+def test_a_rollout_holds_its_images_once_and_learns_the_same():
+    """Against a rollout that brings every final image: the same advantages, so the same update."""
+    worlds, kept = Worlds(spot_env(), CONFIG.num_worlds), []
+
+    def remember(place, *arguments):
+        state, taken, summary = unroll(place, *arguments)
+        kept.append(taken.final_obs.keys())
+        return state, taken, summary
+
+    lean = ppo(worlds, CONFIG, rollout=remember)
+    _, metrics = lean.update(lean.init(jax.random.key(3)))
+    assert kept == [{"state", CUT_VALUE}]
+
+    def whole(place, *arguments):
+        return unroll(place.worlds, *arguments)
+
+    full = ppo(worlds, CONFIG, rollout=whole)
+    _, expected = full.update(full.init(jax.random.key(3)))
+    for name, value in metrics.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)

@@ -93,14 +93,8 @@ def starts(name: str, worlds: int) -> Any:
     return jnp.float32(qpos), jnp.float32(qvel), variation
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pyramids, Euler",
-        pytest.param("ellipses, implicitfast", marks=SLOW),
-        pytest.param("no contact, RK4", marks=SLOW),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["pyramids, Euler", "ellipses, implicitfast", "no contact, RK4"])
 def test_a_hundred_steps_agree_with_native(name, nans_allowed):
     worlds, controls = 3, np.random.default_rng(1).uniform(-1, 1, (100, 3, 1)).astype(np.float32)
     (start, step), (native_start, native_step) = programs(name)
@@ -135,11 +129,7 @@ def test_a_hundred_steps_agree_with_native(name, nans_allowed):
 @pytest.mark.exhaustive  # minutes of compilation
 @pytest.mark.parametrize(
     "name",
-    [
-        "pyramids, Euler",
-        pytest.param("ellipses, implicitfast", marks=SLOW),
-        pytest.param("no contact, RK4", marks=SLOW),
-    ],
+    ["pyramids, Euler", "ellipses, implicitfast", "no contact, RK4"],
 )
 def test_derivatives_are_those_of_native(name, nans_allowed):
     # Native's are those of plain MuJoCo: see test_gradient.py. The ball lies on the floor, the arm

@@ -19,7 +19,9 @@ SLOW = ("cartpole", "double pendulum", "half-cheetah", "ant", "ant in the air", 
 NAMES = ["pendulum", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in SLOW)]
 
 
-@pytest.mark.parametrize(("double", "relative"), [(False, 1e-3), (True, 1e-6)])
+@pytest.mark.parametrize(
+    ("double", "relative"), [(False, 1e-3), pytest.param(True, 1e-6, marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_derivatives_are_those_of_plain_mujoco(name, double, relative):
     one = case(name, CONVERGED)

@@ -94,7 +94,7 @@ def known(name: str) -> tuple[Engine, list[Any]]:
     """An engine that lives through all examples, and what each call answers in new memory."""
     engine, answers = Engine(READS[name]), []
     for call in calls(engine):
-        engine.physics._batches.clear()
+        engine.physics._scratches.clear()
         answers.append((call, jax.device_get(call(engine))))
     return engine, answers
 
@@ -145,7 +145,7 @@ def test_no_field_shows_what_other_worlds_left(name, refresh, persistent):
     first = start(qpos, qvel)
     second = step(first, ctrl)
     for call, arguments in ((start, (qpos, qvel)), (step, (first, ctrl)), (step, (second, ctrl))):
-        physics._batches.clear()
+        physics._scratches.clear()
         expected = call(*arguments)
         others()
         ours = call(*arguments)

@@ -148,6 +148,18 @@ def _act(policy: Policy, selected: Any, memory: PyTree, key: Key | None) -> tupl
     return policy.to_action(raw), memory
 
 
+def critic_keys(
+    actor_obs: Sequence[str], critic_obs: Sequence[str] | None, obs: Observation
+) -> tuple[str, ...]:
+    """The parts of an observation that a critic reads: those it is given, or else the policy's and
+    `privileged_state` where there is one.
+    """
+    if critic_obs is not None:
+        return tuple(critic_obs)
+    privileged = {"privileged_state"} & (obs.keys() if isinstance(obs, dict) else set())
+    return (*actor_obs, *(privileged - set(actor_obs)))
+
+
 def select(obs: Observation | Any, keys: Sequence[str]) -> Any:
     """Parts of an observation side by side, `(..., n)`; an array is its own only part, `state`.
 

@@ -31,11 +31,11 @@ from worldline.devices import split
 from worldline.env.worlds import WorldsState
 from worldline.errors import ConfigError, did_you_mean
 from worldline.learn.curriculum import Curriculum, moved
+from worldline.learn.images import changed, draw_changes, is_image_array
 from worldline.learn.nets import ACTIVATIONS, Activation
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.places import Place
-from worldline.learn.policy import Policy, Squash, numbers_of, select
-from worldline.learn.ppo_images import changed, draw_changes, is_image_array
+from worldline.learn.policy import Policy, Squash, critic_keys, numbers_of, select
 from worldline.learn.ppo_networks import MakeNetworks as MakeNetworks
 from worldline.learn.ppo_networks import Networks as Networks
 from worldline.learn.ppo_networks import gru_networks as gru_networks
@@ -43,11 +43,18 @@ from worldline.learn.ppo_networks import heads_and_features, networks_for, part_
 from worldline.learn.ppo_networks import mlp_networks as mlp_networks
 from worldline.learn.ppo_networks import seeing_networks as seeing_networks
 from worldline.learn.ppo_samples import Batch as Batch
-from worldline.learn.ppo_samples import critic_keys, have_memory, last, prepare, shuffled
+from worldline.learn.ppo_samples import (
+    have_memory,
+    last,
+    prepare,
+    shuffled,
+    valuer_for,
+)
 from worldline.learn.recurrent import as_recurrent
 from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
+from worldline.learn.successors import LeanWorlds, Valuer
 from worldline.learn.vision import Architecture, SharedEyes
 from worldline.pixels.augment import Augmentation
 from worldline.types import Array, Key, Metrics, Observation, PyTree
@@ -292,10 +299,13 @@ def ppo(
         )
 
     @jax.jit
-    def act(acting: Acting, policy: Policy) -> tuple[Acting, Rollout, Metrics]:
+    def act(
+        acting: Acting, policy: Policy, valuer: Valuer | None
+    ) -> tuple[Acting, Rollout, Metrics]:
         key, unroll_key = jax.random.split(acting.key)
+        place = worlds if valuer is None else LeanWorlds(worlds, valuer)
         state, taken, summary = rollout(
-            worlds, acting.worlds, policy, unroll_key, config.unroll_length, acting.memory
+            place, acting.worlds, policy, unroll_key, config.unroll_length, acting.memory
         )
         return Acting(state, last(taken.memory), key), taken, summary
 
@@ -305,9 +315,10 @@ def ppo(
 
     @jax.jit
     def learn_from(
-        learning: Learning, rollout: Rollout, memory: PyTree, summary: Metrics, ranges: Ranges
+        learning: Learning, rollout: Rollout, before: Acting, after: Acting, summary: Metrics
     ) -> tuple[Learning, Ranges, Metrics]:
-        learning, measured = learn(config, pieces, learning, rollout, memory)
+        next_obs, ranges = after.worlds.obs, after.worlds.ranges
+        learning, measured = learn(config, pieces, learning, rollout, before.memory, next_obs)
         metrics = {f"train/{name}": value for name, value in summary.items()} | measured
         if curriculum is not None:
             ranges = moved(curriculum, metrics, ranges)
@@ -321,10 +332,9 @@ def ppo(
         return PPOState(Acting(state, memory, act_key), learning)
 
     def update(state: PPOState) -> tuple[PPOState, Metrics]:
-        acting, taken, summary = act(state.acting, policy(state.learning))
-        learning, ranges, metrics = learn_from(
-            state.learning, taken, state.acting.memory, summary, acting.worlds.ranges
-        )
+        valuer = valuer_for(config, state.learning, state.acting.worlds.obs)
+        acting, taken, summary = act(state.acting, policy(state.learning), valuer)
+        learning, ranges, metrics = learn_from(state.learning, taken, state.acting, acting, summary)
         state_of_worlds = dataclasses.replace(acting.worlds, ranges=ranges)
         return PPOState(dataclasses.replace(acting, worlds=state_of_worlds), learning), metrics
 
@@ -388,7 +398,9 @@ def _begin_learning(
     """Networks, optimiser and statistics before any training."""
     networks_key, key = jax.random.split(key)
     nobs = numbers_of(select(obs, config.actor_obs)).shape[-1]
-    ncritic = numbers_of(select(obs, critic_keys(config, obs))).shape[-1]
+    ncritic = numbers_of(select(obs, critic_keys(config.actor_obs, config.critic_obs, obs))).shape[
+        -1
+    ]
     networks = pieces.networks(networks_key, nobs, ncritic, nact)
     if have_memory(networks):
         _check_for_memory(config)
@@ -421,12 +433,14 @@ def learn(
     learning: Learning,
     rollout: Rollout,
     memory: PyTree = (),
+    next_obs: Observation | None = None,
 ) -> tuple[Learning, Metrics]:
     """One round of learning from a rollout: targets, then passes of gradient steps. Pure.
 
-    `memory` is what the policy remembered before the rollout's first step.
+    `memory` is what the policy remembered before the rollout's first step, `next_obs` what is to be
+    acted on after its last one.
     """
-    samples, learning = prepare(config, learning, rollout, memory, pieces.advantage)
+    samples, learning = prepare(config, learning, rollout, memory, next_obs, pieces.advantage)
     key, shuffle_key = jax.random.split(learning.key)
     epoch_keys = jax.random.split(shuffle_key, config.epochs)
     numbers = learning.numbers

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from worldline.learn.policy import normalized, numbers_of, select
-from worldline.learn.ppo_images import with_images_of
+from worldline.learn.images import with_images_of
+from worldline.learn.policy import critic_keys, normalized, numbers_of, select
 from worldline.learn.recurrent import Recurrent, as_recurrent, segments_for
 from worldline.learn.returns import discounted_return_so_far, generalized_advantage
 from worldline.learn.rollout import Rollout
+from worldline.learn.successors import CUT_VALUE, Valuer, is_lean, next_values
+from worldline.pixels.camera import image_names
 from worldline.types import Array, Key, Observation, PyTree
 
 if TYPE_CHECKING:
@@ -40,12 +42,12 @@ class Batch(NamedTuple):
     target: Array
 
 
-def critic_keys(config: PPOConfig, obs: Observation) -> tuple[str, ...]:
-    """The parts of an observation that the critic reads."""
-    if config.critic_obs is not None:
-        return config.critic_obs
-    privileged = isinstance(obs, dict) and "privileged_state" in obs
-    return (*config.actor_obs, "privileged_state") if privileged else config.actor_obs
+def valuer_for(config: PPOConfig, learning: Learning, obs: Observation) -> Valuer | None:
+    """The critic, for a rollout in `LeanWorlds`, where observations have images; else None."""
+    if not isinstance(obs, dict) or not image_names(obs) or have_memory(learning.networks):
+        return None
+    keys = critic_keys(config.actor_obs, config.critic_obs, obs)
+    return Valuer(learning.networks.critic, learning.critic_statistics, keys)
 
 
 def have_memory(networks: Any) -> bool:
@@ -58,6 +60,7 @@ def prepare(
     learning: Learning,
     rollout: Rollout,
     memory: PyTree = (),
+    next_obs: Observation | None = None,
     advantage_of: Callable[..., Array] = generalized_advantage,
 ) -> tuple[Batch, Learning]:
     """A rollout as samples, with advantages and value targets; statistics and the critic's memory
@@ -71,21 +74,27 @@ def prepare(
         learning: what has learned so far.
         rollout: `(T, B)`.
         memory: what the policy remembered before the first step, `(B, ...)`; `()` without one.
+        next_obs: what is to be acted on after the last step, `(B, ...)`; read where the rollout was
+            in `LeanWorlds`.
         advantage_of: as `generalized_advantage`.
     """
-    of_critic = critic_keys(config, rollout.obs)
+    of_critic = critic_keys(config.actor_obs, config.critic_obs, rollout.obs)
     raw_obs, raw_critic_obs = (select(rollout.obs, k) for k in (config.actor_obs, of_critic))
-    critic_obs, critic_final_obs = (
-        normalized(learning.critic_statistics, x)
-        for x in (raw_critic_obs, select(rollout.final_obs, of_critic))
-    )
+    critic_obs = normalized(learning.critic_statistics, raw_critic_obs)
     ended = rollout.terminated | rollout.truncated
     # No step 0 is among them: a memory is made fresh where an episode ends, also at the last step.
     first = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
     critic = as_recurrent(learning.networks.critic)
     memories, value = critic.over(learning.critic_memory, critic_obs, first)
-    _, next_value = critic.step(memories, critic_final_obs)  # still in the old episode
-    value, next_value = value[..., 0], next_value[..., 0]
+    value = value[..., 0]
+    if is_lean(rollout.final_obs):
+        assert next_obs is not None
+        valuer = Valuer(learning.networks.critic, learning.critic_statistics, of_critic)
+        next_value = next_values(value, valuer(next_obs), rollout.final_obs[CUT_VALUE], ended)
+    else:
+        final_obs = normalized(learning.critic_statistics, select(rollout.final_obs, of_critic))
+        _, next_value = critic.step(memories, final_obs)  # still in the old episode
+        next_value = next_value[..., 0]
     return_so_far, returns = discounted_return_so_far(
         learning.return_so_far, rollout.reward, ended, learning.numbers.discount
     )

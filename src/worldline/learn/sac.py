@@ -33,7 +33,7 @@ from worldline.learn.curriculum import Curriculum, moved
 from worldline.learn.nets import ACTIVATIONS, MLP, Activation
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.places import Place
-from worldline.learn.policy import Policy, numbers_of
+from worldline.learn.policy import Policy, critic_keys, numbers_of
 from worldline.learn.replay import Replay, Transitions
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
@@ -42,7 +42,6 @@ from worldline.learn.sac_losses import (
     actor_loss,
     batch_of,
     critic_loss,
-    critic_parts,
     kept,
     read,
     soft_target,
@@ -331,7 +330,10 @@ def _begin_learning(
 ) -> Learning:
     """Networks, optimisers and statistics before any training."""
     nobs, ncritic = (numbers_of(seen).shape[-1] for seen in read(config, obs))
-    images = {name: shapes[name] for name in image_names(critic_parts(config, obs))}
+    images = {
+        name: shapes[name]
+        for name in image_names(critic_keys(config.actor_obs, config.critic_obs, obs))
+    }
     networks = initial_networks(config, key, nobs, ncritic, nact, images)
     return Learning(
         networks=networks,

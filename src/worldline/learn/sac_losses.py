@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from worldline.learn.images import changed, draw_changes
 from worldline.learn.nets import MLP, StateDependentActor
-from worldline.learn.policy import normalized, select
-from worldline.learn.ppo_images import changed, draw_changes
+from worldline.learn.policy import critic_keys, normalized, select
 from worldline.learn.replay import Transitions
 from worldline.learn.sac_networks import Networks, squashed_draw, values
 from worldline.learn.vision import Eyes, joined
@@ -89,22 +89,21 @@ def _augmented(config: SACConfig, key: Key, obs: Any) -> Any:
 
 def read(config: SACConfig, obs: Observation) -> tuple[Any, Any]:
     """What the policy reads of an observation, and what the critics read."""
-    return select(obs, config.actor_obs), select(obs, critic_parts(config, obs))
-
-
-def critic_parts(config: SACConfig, obs: Observation) -> tuple[str, ...]:
-    """The parts of an observation that the critics read."""
-    if config.critic_obs is not None:
-        return config.critic_obs
-    privileged = {"privileged_state"} & (obs.keys() if isinstance(obs, dict) else set())
-    return (*config.actor_obs, *(privileged - {*config.actor_obs}))
+    return select(obs, config.actor_obs), select(
+        obs, critic_keys(config.actor_obs, config.critic_obs, obs)
+    )
 
 
 def kept(config: SACConfig, obs: Observation) -> Observation:
     """The parts of an observation that a network reads."""
     if not isinstance(obs, dict):
         return obs
-    return {key: obs[key] for key in sorted({*config.actor_obs, *critic_parts(config, obs)})}
+    return {
+        key: obs[key]
+        for key in sorted(
+            {*config.actor_obs, *critic_keys(config.actor_obs, config.critic_obs, obs)}
+        )
+    }
 
 
 def soft_target(

@@ -65,6 +65,11 @@ class LeanWorlds(Generic[StateT]):
         return state, step._replace(final_obs={**numbers, CUT_VALUE: value})
 
 
+def is_lean(final_obs: Observation) -> bool:
+    """Whether these are final observations of `LeanWorlds`."""
+    return isinstance(final_obs, dict) and CUT_VALUE in final_obs
+
+
 def cut_value(
     value_of: Callable[[Observation], Array], final_obs: Observation, cut: Array
 ) -> Array:
