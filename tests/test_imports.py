@@ -109,6 +109,7 @@ ORDER = [
     "worldline.learn.shac",
     "worldline.learn.algorithms",
     "worldline.policy_file",
+    "worldline.onnx_file",
     "worldline.checkpoint",
     "worldline.report.camera",
     "worldline.report.rays",

@@ -1,4 +1,4 @@
-"""The command line: train, resume, eval, render, init, list, bench."""
+"""The command line: train, resume, eval, render, export, init, list, bench."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ usage: worldline COMMAND ...
   resume RUN     go on with a run that was stopped or killed, from its last checkpoint
   eval RUN       evaluate a run's policy on fresh episodes
   render RUN     make a video and a strip of pictures of a run's policy
+  export RUN     write a run's policy as an ONNX file
   init MJCF      write a task file for a robot of your own, ready to train
   list           the tasks
   bench NAME     a published figure, measured here against its peers (from a checkout)
@@ -327,6 +328,32 @@ def _render(argv: list[str]) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
+class _ExportSettings:
+    """Write a run's policy as an ONNX file, its normaliser and action bounds included."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    out: Path | None = None
+    """The file; by default policy.onnx in the run folder."""
+
+
+def _export(argv: list[str]) -> int:
+    settings = _parse(_ExportSettings, argv, "worldline export")
+    from worldline.onnx_file import save_onnx
+
+    folder, env, policy = _open_run(settings.run)
+    space = env.observation_space
+    parts = dict(space.spaces) if hasattr(space, "spaces") else {"state": space}
+    file = settings.out or folder.path / "policy.onnx"
+    worst = save_onnx(file, policy, {name: part.shape or () for name, part in parts.items()})
+    print(f"{file}: its actions are the policy's, but for {worst:.1g}")
+    for name in policy.obs_keys:
+        print(f"  {name}, of each world {parts[name].shape}")
+    print(f"  -> action, of each world {policy.low.shape}")
+    return 0
+
+
+@dataclasses.dataclass(frozen=True)
 class _ListSettings:
     """List the tasks: sizes of observation and action, actions a second, steps an episode."""
 
@@ -384,6 +411,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "resume": _resume,
     "eval": _eval,
     "render": _render,
+    "export": _export,
     "init": _init,
     "list": _list,
     "bench": _bench,

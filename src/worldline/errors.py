@@ -34,6 +34,10 @@ class RunError(WorldlineError, RuntimeError):
     """A run folder that cannot be written, read, or is none."""
 
 
+class ExportError(WorldlineError, RuntimeError):
+    """A policy that another format cannot hold."""
+
+
 class TrainingDivergedError(WorldlineError, RuntimeError):
     """Training produced numbers that are not finite; the last good state is kept."""
 

@@ -178,7 +178,7 @@ def select(obs: Observation | Any, keys: Sequence[str]) -> Any:
     if images:
         rest = [key for key in keys if key not in images]
         first = next(iter(images.values()))
-        nothing = np.zeros((*first.shape[:-3], 0), np.float32)
+        nothing = first[..., 0, 0, :0].astype(np.float32)
         return {"state": select(parts, rest) if rest else nothing, **images}
     chosen = [parts[key] for key in keys]
     if len(chosen) == 1:
