@@ -15,6 +15,7 @@ def test_the_family():
         errors.RunError: RuntimeError,
         errors.TrainingDivergedError: RuntimeError,
         errors.LostProcessError: RuntimeError,
+        errors.ExportError: RuntimeError,
         errors.MissingExtraError: ImportError,
     }
     for error, built_in in family.items():

@@ -132,6 +132,7 @@ ORDER = [
     "worldline.bridges.packed_worlds",
     "worldline.bridges.torchrl",
     "worldline.records",
+    "worldline.trackers",
     "worldline.interrupt",
     "worldline.sweep",
     "worldline.train",

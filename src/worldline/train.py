@@ -44,6 +44,7 @@ from worldline.report import ProgressDisplay, RenderUnavailableError, RunFolder,
 from worldline.report.inputs import as_picture, seen_frames, write_inputs
 from worldline.report.run_folder import library_versions
 from worldline.tasks.registry import load_task
+from worldline.trackers import Trackers, check_trackers
 from worldline.types import Key
 from worldline.variation.context import Context
 from worldline.variation.domain import AbstractDomain
@@ -102,6 +103,8 @@ class TrainConfig:
     """Episodes of an evaluation, in worlds of their own, with the most likely actions."""
     video: bool = True
     """Whether to render an episode at the end."""
+    track: tuple[str, ...] = ()
+    """Where to send the numbers as well: wandb, mlflow."""
     quiet: bool = False
     """Show no progress."""
 
@@ -114,7 +117,7 @@ class TrainConfig:
 
 
 #: What may be otherwise when a run goes on: the rest decides its numbers.
-_MAY_CHANGE = {"steps", "out", "evaluations", "eval_episodes", "video", "quiet"}
+_MAY_CHANGE = {"steps", "out", "evaluations", "eval_episodes", "video", "track", "quiet"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,11 +168,14 @@ def train(
 
     Raises:
         RunError: the run folder cannot be written.
-        ConfigError: the devices do not divide the worlds, or there are several seeds for them.
+        ConfigError: the devices do not divide the worlds, or there are several seeds for them; or
+            there is no such tracker.
+        MissingExtraError: the library of a tracker is not installed.
         TrainingDivergedError: training broke down; the last good policy is in the run folder.
         LostProcessError: another of the processes is gone; all of them are to be started anew.
     """
     began = time.perf_counter() if began is None else began
+    check_trackers(config.track)
     learner = _learner(env, config, algorithm, make_learner, mesh)
     learner = begin_from(config.init_from, learner, config.init_parts)
     assess = _assessment(env, config)
@@ -219,6 +225,7 @@ def resume(
             folder.lock()
         saved = saved_config(folder)
         config = _run_config(saved, steps, quiet)
+        check_trackers(config.track)
         env = environment_of(folder) if env is None else env
         learner = _learner(env, config, algorithm_of(saved), make_learner, mesh)
         binding = {n: value for n, value in folder.config.items() if n not in _MAY_CHANGE}
@@ -264,6 +271,7 @@ def _go_on(
     with (
         losses_told(f"`worldline resume {path}`"),
         Records(folder, config.seed, config.seeds) as records,
+        Trackers(folder, config.track) as trackers,
         CheckpointWriter(own, resolved, library_versions()) as checkpoints,
         ProgressDisplay(config.steps, quiet=config.quiet or folder is None) as display,
     ):
@@ -283,6 +291,7 @@ def _go_on(
                 metrics["speed/steps_per_s"] = learner.steps_per_update / progress.update_seconds
                 seconds = earlier + time.perf_counter()
                 shown = records.write(step, seconds, metrics)
+                trackers.write(step, shown)
                 display.update(step, shown)
                 stop, due = any_of(stopped(), checkpoints.are_due(progress.update_seconds))
                 if stop or due or evaluation is not None:

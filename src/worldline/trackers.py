@@ -1,0 +1,215 @@
+"""Trackers: the numbers of a run, sent to Weights & Biases or MLflow as well."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, Self
+
+from worldline.errors import ConfigError, MissingExtraError, RunError, did_you_mean
+from worldline.files import whole_file
+from worldline.report.run_folder import RunFolder
+
+#: Where a run folder holds the names that its trackers know it by.
+_IDS_FILE = "trackers.json"
+
+
+class Tracker(Protocol):
+    """A service that shows the numbers of runs.
+
+    Made as `Tracker(folder, id)`; the `id` is that of an earlier part of the same run, or None.
+    """
+
+    library: ClassVar[str]
+    """The module that it needs."""
+    id: str
+    """What the service knows the run by."""
+
+    def __init__(self, folder: RunFolder, run_id: str | None) -> None: ...
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Sends the numbers at an environment step."""
+
+    def close(self, failed: bool) -> None:
+        """Waits until all is sent; `failed`: the run ended by an error."""
+
+
+class WeightsAndBiases:
+    """Weights & Biases. Its own variables decide where to and how: `WANDB_PROJECT` (by default
+    worldline), `WANDB_ENTITY`, and `WANDB_MODE=offline`, which writes to the run folder for
+    `wandb sync` to send later.
+    """
+
+    library: ClassVar[str] = "wandb"
+
+    def __init__(self, folder: RunFolder, run_id: str | None) -> None:
+        import wandb
+
+        self.id = run_id or secrets.token_hex(4)
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "worldline"),
+            name=folder.path.name,
+            id=self.id,
+            resume="allow",
+            reinit="create_new",
+            dir=folder.path,
+            config=folder.config,
+            settings=wandb.Settings(console="off", silent=True),
+        )
+        # A resumed run repeats steps; its own count of them goes on, and the axis is ours.
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Hands them to the service's own process."""
+        self._run.log({"step": step, **metrics})
+
+    def close(self, failed: bool) -> None:
+        """Waits for that process."""
+        self._run.finish(exit_code=int(failed))
+
+
+class MLflow:
+    """MLflow. Its own variables decide where to: `MLFLOW_TRACKING_URI` (by default a database
+    `mlflow.db` in the current folder) and `MLFLOW_EXPERIMENT_NAME` (by default worldline).
+    """
+
+    library: ClassVar[str] = "mlflow"
+
+    def __init__(self, folder: RunFolder, run_id: str | None) -> None:
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param
+
+        self._metric = Metric
+        self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db"))
+        if run_id is None:
+            run = self._client.create_run(self._experiment(), run_name=folder.path.name)
+            run_id = run.info.run_id
+            params = [Param(name, str(value)[:500]) for name, value in _flat(folder.config)]
+            self._client.log_batch(run_id, params=params)
+        self.id: str = run_id
+        self._client.update_run(self.id, status="RUNNING")
+        self._last: Any = None
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Hands them to a thread that sends them."""
+        now = int(time.time() * 1000)
+        rows = [self._metric(name, value, now, step) for name, value in metrics.items()]
+        self._last = self._client.log_batch(self.id, rows, synchronous=False)
+
+    def close(self, failed: bool) -> None:
+        """Waits for that thread."""
+        if self._last is not None:
+            self._last.wait()
+        self._client.set_terminated(self.id, "FAILED" if failed else "FINISHED")
+
+    def _experiment(self) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "worldline")
+        experiment = self._client.get_experiment_by_name(name)
+        return experiment.experiment_id if experiment else self._client.create_experiment(name)
+
+
+TRACKERS: dict[str, type[Tracker]] = {"wandb": WeightsAndBiases, "mlflow": MLflow}
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuses trackers that there are not, before a run begins.
+
+    Raises:
+        ConfigError: there is no such tracker.
+        MissingExtraError: its library is not installed.
+    """
+    for name in names:
+        if name not in TRACKERS:
+            raise ConfigError(f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}")
+        if importlib.util.find_spec(TRACKERS[name].library) is None:
+            raise MissingExtraError(f"tracking with {name}", name)
+
+
+class Trackers:
+    """The trackers of a run. A context manager; leaving it waits until all is sent.
+
+    A tracker that fails does not end the training: it is left out from there on, with a warning,
+    and the run folder has every number.
+
+    Args:
+        folder: the run folder; None in a process that writes nothing down.
+        names: which, of `TRACKERS`. A run that goes on keeps the ones that it had.
+
+    Raises:
+        RunError: one cannot be reached as the run begins.
+    """
+
+    def __init__(self, folder: RunFolder | None, names: Sequence[str]) -> None:
+        self._open: dict[str, Tracker] = {}
+        if folder is None or not names:
+            return
+        file = folder.path / _IDS_FILE
+        ids: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+        for name in names:
+            try:
+                tracker = TRACKERS[name](folder, ids.get(name))
+            except Exception as error:  # whatever a service makes of a network
+                self._close_all(failed=True)
+                raise RunError(
+                    f"{name} cannot be reached: {_line(error)}; mend it, or train without --track"
+                ) from error
+            self._open[name] = tracker
+            ids[name] = tracker.id
+        with whole_file(file) as out:
+            out.write(json.dumps(ids).encode())
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Sends the numbers at an environment step to each."""
+        for name, tracker in list(self._open.items()):
+            try:
+                tracker.write(step, metrics)
+            except Exception as error:  # the training is worth more than its picture
+                del self._open[name]
+                _warn(name, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._close_all(failed=error is not None)
+
+    def _close_all(self, failed: bool) -> None:
+        for name, tracker in self._open.items():
+            try:
+                tracker.close(failed)
+            except Exception as error:
+                _warn(name, error)
+        self._open.clear()
+
+
+def _warn(name: str, error: Exception) -> None:
+    warnings.warn(
+        f"{name} has failed and is left out: {_line(error)}; the run folder has every number",
+        stacklevel=3,
+    )
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """The values of a nested configuration, as `ppo.learning_rate`."""
+    flat: list[tuple[str, Any]] = []
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            flat += _flat(value, f"{prefix}{name}.")
+        else:
+            flat.append((prefix + name, value))
+    return flat
