@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import jax
@@ -9,6 +10,16 @@ import pytest
 
 import toys
 from worldline.model import Model
+
+# Many tests compile the same programs, here, in other workers and in processes of their own.
+_COMPILED = {
+    "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parent / ".compiled"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+}
+for name, value in _COMPILED.items():
+    os.environ.setdefault(name, value)
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_debug_nans", True)

@@ -26,13 +26,12 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """A folder of its own to be in, no cache to fill, and no time spent on videos."""
+    """A folder of its own to be in, and no time spent on videos."""
 
     def no_video(*_, **__):
         raise RenderUnavailableError("not in a test")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(train_module, "render_episode", no_video)
     with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer count
         yield
