@@ -16,6 +16,7 @@ import worldline.train
 from worldline import cli
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.sac import SACConfig, sac
+from worldline.learn.shac import SHACConfig, shac
 from worldline.report import RenderUnavailableError
 from worldline.report.video import Clip
 from worldline.tasks import registry
@@ -205,16 +206,27 @@ def test_every_setting_of_ppo_is_documented():
         assert rows[field.name][0].strip("`") == str(field.default), field.name
 
 
-def test_every_metric_of_ppo_is_documented():
+@pytest.mark.parametrize(
+    ("make_learner", "config"),
+    [
+        (ppo, PPOConfig(num_worlds=2, unroll_length=2, minibatches=1, epochs=1)),
+        (sac, SACConfig(num_worlds=2, unroll_length=2, critic_steps=2)),
+        (shac, SHACConfig(num_worlds=2, unroll_length=2)),
+    ],
+    ids=["ppo", "sac", "shac"],
+)
+def test_every_metric_is_documented_and_each_exists(make_learner, config, request):
     env = make("robot/reach")
-    config = PPOConfig(num_worlds=2, unroll_length=2, minibatches=1, epochs=1)
-    learner = ppo(worldline.Worlds(env, config.num_worlds), config)
+    learner = make_learner(worldline.Worlds(env, config.num_worlds), config)
     with jax.numpy_dtype_promotion("standard"):  # for Optax
         state = jax.eval_shape(learner.init, jax.random.key(0))
         metrics = set(jax.eval_shape(learner.update, state)[1])
+    name = request.node.callspec.id
+    of_the_run = {"eval/return", "eval/return_std", "eval/length", "speed/steps_per_s"}
     of_the_task = {f"train/{metric}" for metric in ("distance", "reached")}
-    missing = metrics - of_the_task - set(table("ppo.md"))
-    assert not missing
+    rows = {metric: of for metric, (of, *_) in table("metrics.md").items() if "/" in metric}
+    documented = {m for m, of in rows.items() if of == "all" or name.upper() in of.split(", ")}
+    assert documented - of_the_run - {"train/..."} == metrics - of_the_task
 
 
 def test_every_setting_of_sac_is_documented():
@@ -222,17 +234,6 @@ def test_every_setting_of_sac_is_documented():
     for field in dataclasses.fields(SACConfig):
         assert field.name in rows, field.name
         assert rows[field.name][0].strip("`") == str(field.default), field.name
-
-
-def test_every_metric_of_sac_is_documented():
-    env = make("robot/reach")
-    config = SACConfig(num_worlds=2, unroll_length=2, critic_steps=2)
-    learner = sac(worldline.Worlds(env, config.num_worlds), config)
-    with jax.numpy_dtype_promotion("standard"):  # for Optax
-        state = jax.eval_shape(learner.init, jax.random.key(0))
-        metrics = set(jax.eval_shape(learner.update, state)[1])
-    of_the_task = {f"train/{metric}" for metric in ("distance", "reached")}
-    assert not metrics - of_the_task - set(table("sac.md")) - set(table("ppo.md"))
 
 
 def test_every_task_is_documented():
