@@ -80,4 +80,4 @@ build: $(INSTALLED)
 	.build-venv/bin/worldline list
 
 clean:
-	rm -rf $(VENV) $(PARITY) .build-venv dist site runs tests/.compiled
+	rm -rf $(VENV) $(PARITY) .build-venv dist site runs

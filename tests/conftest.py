@@ -11,9 +11,11 @@ import pytest
 import toys
 from worldline.model import Model
 
-# Many tests compile the same programs, here, in other workers and in processes of their own.
+# Most of the time goes into compiling, often the same programs: in other workers, in processes of
+# their own, and in the next run.
+_CACHES = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
 _COMPILED = {
-    "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parent / ".compiled"),
+    "JAX_COMPILATION_CACHE_DIR": str(_CACHES / "worldline" / "tests"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
 }
 for name, value in _COMPILED.items():
