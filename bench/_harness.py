@@ -100,7 +100,8 @@ class StepWorker:
             cwd=scratch_folder(),
         )
         self._env_steps = env_steps
-        if self._answer() != "ready":
+        assert self._process.stdout is not None
+        if not any(line == "ready\n" for line in self._process.stdout):  # peers' imports print
             raise RuntimeError(f"{' '.join(command)} does not start")
         self._steps = max(trial, round(trial * seconds / self._seconds(trial)))
 

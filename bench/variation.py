@@ -19,6 +19,7 @@ import tyro
 from _harness import (
     PEERS,
     Finding,
+    MissingPeerError,
     Ratio,
     StepWorker,
     interleave,
@@ -63,6 +64,7 @@ def main(config: VariationBench) -> None:
     use_cores(config.threads)
     findings: list[Finding] = []
     measured: dict[str, Any] = {}
+    brax = peers(config) if config.peers else {}
     for task in config.tasks:
         say(f"{task}: compile, warm up")
         contenders = {**stepping(config, task), **training(config, task)}
@@ -76,9 +78,8 @@ def main(config: VariationBench) -> None:
         ]
         if config.memory_worlds:
             findings.append(memory(config, task))
-    if config.peers:
-        say("Brax: compile, warm up")
-        rates = interleave(peers(config), config.repeats, lambda text: say(f"Brax: {text}"))
+    if brax:
+        rates = interleave(brax, config.repeats, lambda text: say(f"Brax: {text}"))
         measured["brax"] = rates
         findings += [compare("Brax ant (MJX)", rates, how, None) for how in BRAX]
     results = {"machine": machine(), "config": dataclasses.asdict(config) | {"json": None}}
@@ -158,11 +159,17 @@ def training(config: VariationBench, task: str) -> dict[str, Callable[[], float]
 
 def peers(config: VariationBench) -> dict[str, Callable[[], float]]:
     """Brax's ant, its physics drawn once by its own wrapper or anew in every episode."""
+    try:
+        python = peer_python("brax")
+    except MissingPeerError as error:
+        say(str(error))
+        return {}
+    say("Brax: compile, warm up")
     steps = config.num_worlds * config.peer_steps
     workers = {
         how: StepWorker(
             [
-                peer_python("brax"),
+                python,
                 str(PEERS / "variation_brax.py"),
                 how,
                 str(config.num_worlds),
