@@ -367,9 +367,10 @@ def _begin_again(
     The keys of `state` are words, those of a generator `impl`.
     """
     # Few rows at a time, since most steps end a handful of episodes; in proportion to the worlds,
-    # since all may end at once. On several devices these are a device's share.
+    # since a pass costs as much as a few rows do, and random humanoids end one in 25 a step. On
+    # several devices these are a device's share.
     number = mask.shape[0]
-    size = min(number, max(4, number // 64))
+    size = min(number, max(4, number // 16))
 
     def reset_some(carry: tuple[WorldsState, Array]) -> tuple[WorldsState, Array]:
         state, waiting = carry

@@ -88,6 +88,9 @@ _OUTSIDE_STATE = (mujoco.mjtEnableBit.mjENBL_SLEEP, mujoco.mjtEnableBit.mjENBL_I
 
 _KEPT_BATCHES = 16
 
+#: Up to so many rows start on the caller's thread alone: to wake others would take longer.
+_FEW_ROWS = 16
+
 #: Rows of a batch that runs the moved worlds of a derivative.
 _GRADIENT_ROWS = 256
 
@@ -365,8 +368,9 @@ class _Call:
         results = [make((rows, *shape), dtype) for shape, dtype in layout]
         if rows and (ids is None or len(ids)):
             flat = [np.reshape(x, (rows, -1)) for x in rest]
+            brief = self.kind == "start" and rows <= _FEW_ROWS
             with scratch.lock, quiet():
-                scratch.rows(rows, self.variation).run(self, flat, ids, results)
+                scratch.rows(rows, self.variation, brief).run(self, flat, ids, results)
         return [result.reshape(lead + result.shape[1:]) for result in results]
 
 
@@ -428,17 +432,19 @@ class _Scratch:
         self.lock = threading.Lock()
         """To be held from a call of `rows` until its answer is read."""
         self._physics, self._num_threads, self._model = physics, num_threads, model
-        self._batches: collections.OrderedDict[tuple[int, tuple[str, ...]], _Rows] = (
+        self._batches: collections.OrderedDict[tuple[int, tuple[str, ...], int], _Rows] = (
             collections.OrderedDict()
         )
 
-    def rows(self, rows: int, variation: tuple[str, ...]) -> _Rows:
-        """The batch for a number of rows and the fields that vary among them."""
-        key = (rows, variation)
+    def rows(self, rows: int, variation: tuple[str, ...], brief: bool = False) -> _Rows:
+        """The batch for a number of rows and the fields that vary among them.
+
+        One for a brief call has the caller's thread only.
+        """
+        threads = 1 if brief else self._num_threads
+        key = (rows, variation, threads)
         if key not in self._batches:
-            self._batches[key] = _Rows(
-                self._physics, rows, variation, self._num_threads, self._model
-            )
+            self._batches[key] = _Rows(self._physics, rows, variation, threads, self._model)
             if len(self._batches) > _KEPT_BATCHES:
                 self._batches.popitem(last=False)
         self._batches.move_to_end(key)
