@@ -62,8 +62,12 @@ class BridgesBench:
     """Measurements of each contender, in turn with the others; one beside BraxEnv as it comes."""
     seconds: float = 1.0
     """How long a measurement takes, about; a rollout at least."""
-    sb3_budget: float = 45.0
+    sb3_budget: float = 240.0
     """Seconds of a training with Stable-Baselines3."""
+    sb3_seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds of it, each on both vectors."""
+    sb3_return: float = 1000.0
+    """The return of half-cheetah that it is to reach."""
     sb3_interval: float = 8.0
     """Least seconds between two evaluations of it."""
     peers: bool = True
@@ -109,8 +113,8 @@ def main(config: BridgesBench) -> None:
         save(config.json, results)
     if "sb3" in config.parts:
         runs = train_with_sb3(config)
-        findings += judge_sb3(runs)
-        results["runs"] = plain(runs.values())
+        findings += judge_sb3(runs, config.sb3_return)
+        results["runs"] = plain(run for side in runs.values() for run in side)
         results["findings"] = [finding.json() for finding in findings]
         save(config.json, results)
     what = f"{config.threads} threads, {config.repeats} repeats"
@@ -232,36 +236,41 @@ class OnVector(Trainer):
         return [sys.executable, str(PEERS / "train_vecenv.py"), self.vector]
 
 
-def train_with_sb3(config: BridgesBench) -> dict[str, Run]:
-    """A training of half-cheetah on each vector, by its name."""
+def train_with_sb3(config: BridgesBench) -> dict[str, list[Run]]:
+    """Trainings of half-cheetah on each vector, by its name: one a seed, in turn."""
     terms = Terms(task="gym/half-cheetah", budget=config.sb3_budget, interval=config.sb3_interval)
-    runs: dict[str, Run] = {}
-    for vector in ("worldline", "subproc") if config.peers else ("worldline",):
-        contender = OnVector("sb3", "published", vector)
-        say(f"Stable-Baselines3's PPO on {contender.name}")
-        *_, runs[contender.name] = train(contender, terms, seed=0)
+    runs: dict[str, list[Run]] = {}
+    for seed in config.sb3_seeds:
+        for vector in ("worldline", "subproc") if config.peers else ("worldline",):
+            contender = OnVector("sb3", "published", vector)
+            say(f"Stable-Baselines3's PPO on {contender.name}, seed {seed}")
+            *_, run = train(contender, terms, seed)
+            runs.setdefault(contender.name, []).append(run)
     return runs
 
 
-def judge_sb3(runs: Mapping[str, Run]) -> Iterator[Finding]:
-    """How soon SB3's PPO has, on our vector, the return that it ends with on its own."""
-    ours, theirs = (runs.get(name) for name in ("our VecEnv", "SubprocVecEnv"))
-    if ours is None or theirs is None or not (ours.evaluations and theirs.evaluations):
+def judge_sb3(runs: Mapping[str, list[Run]], goal: float) -> Iterator[Finding]:
+    """How soon SB3's PPO has a return on our vector and on its own: medians over seeds."""
+    ours, theirs = (runs.get(name, []) for name in ("our VecEnv", "SubprocVecEnv"))
+    if not (ours and theirs):
         return
-    end, reached = theirs.evaluations[-1]["wall"], ours.time_to(theirs.final)
-    value = end / reached if math.isfinite(reached) else 0.0
+    reached, other = ([run.time_to(goal) for run in side] for side in (ours, theirs))
+    mine, its = statistics.median(reached), statistics.median(other)
+    value = its / mine if math.isfinite(mine) else 0.0
+    each = " / ".join(", ".join(f"{t:.0f}" for t in side) for side in (reached, other))
     yield Finding(
-        what="SB3, half-cheetah: SubprocVecEnv's time to its last return / our VecEnv's",
+        what=f"SB3, half-cheetah: SubprocVecEnv's time to a return of {goal:g} / our VecEnv's",
         value=value,
         shown=f"{value:.3g}",
-        detail=f"{end:.0f} / {reached:.0f} s to {theirs.final:.0f}; we end with {ours.final:.0f}",
+        detail=f"{each} s",
         at_least=1.0,
     )
+    speeds = [statistics.median(run.steps_per_second for run in side) for side in (ours, theirs)]
     yield Finding(
         what="SB3, half-cheetah: steps a second on our VecEnv / on SubprocVecEnv",
-        value=ours.steps_per_second / theirs.steps_per_second,
-        shown=f"{ours.steps_per_second / theirs.steps_per_second:.3g}",
-        detail=f"{ours.steps_per_second:,.0f} / {theirs.steps_per_second:,.0f} steps/s",
+        value=speeds[0] / speeds[1],
+        shown=f"{speeds[0] / speeds[1]:.3g}",
+        detail="{:,.0f} / {:,.0f} steps/s".format(*speeds),
     )
 
 
