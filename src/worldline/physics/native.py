@@ -88,7 +88,8 @@ _OUTSIDE_STATE = (mujoco.mjtEnableBit.mjENBL_SLEEP, mujoco.mjtEnableBit.mjENBL_I
 
 _KEPT_BATCHES = 16
 
-#: Up to so many rows start on the caller's thread alone: to wake others would take longer.
+#: Up to so many rows start on the caller's thread alone, where no constants are to be derived: to
+#: wake others would take longer.
 _FEW_ROWS = 16
 
 #: Rows of a batch that runs the moved worlds of a derivative.
@@ -368,7 +369,7 @@ class _Call:
         results = [make((rows, *shape), dtype) for shape, dtype in layout]
         if rows and (ids is None or len(ids)):
             flat = [np.reshape(x, (rows, -1)) for x in rest]
-            brief = self.kind == "start" and rows <= _FEW_ROWS
+            brief = self.kind == "start" and rows <= _FEW_ROWS and not self.variation
             with scratch.lock, quiet():
                 scratch.rows(rows, self.variation, brief).run(self, flat, ids, results)
         return [result.reshape(lead + result.shape[1:]) for result in results]
