@@ -6,13 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,19 +23,16 @@ from _harness import (
     peer_python,
     save,
     say,
-    scratch_folder,
     show_findings,
     show_table,
     use_cores,
-    wait_until_quiet,
 )
-from peers.sac_job import Job
+from _steps import Run, completed, quiet_start
+from _steps import train as run_job
+from peers.steps_job import Job
 
 Peer: TypeAlias = Literal["sb3", "sbx"]
 OURS = "worldline"
-
-#: How long to wait for a quiet machine before a run.
-_PATIENCE_S = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,34 +53,6 @@ class SACBench:
     """Cores for everyone."""
     json: Path | None = Path(".bench/sac.json")
     """Where to write the results, after every run."""
-
-
-@dataclasses.dataclass
-class Run:
-    """One training run, and its evaluations."""
-
-    task: str
-    contender: str
-    seed: int
-    evaluations: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    """`wall`: s of training since the process began; `steps`; `eval_return`."""
-    error: str = ""
-    """Why it ended early, if it did."""
-
-    @property
-    def final(self) -> float:
-        """The mean return of the last three evaluations: one alone is noisy."""
-        last = [e["eval_return"] for e in self.evaluations[-3:]]
-        return statistics.mean(last) if last else math.nan
-
-    @property
-    def seconds(self) -> float:
-        """Of training, evaluations excluded."""
-        return self.evaluations[-1]["wall"] if self.evaluations else math.nan
-
-    def time_to(self, goal: float) -> float:
-        """Seconds until an evaluation reached a return; infinite if none did."""
-        return next((e["wall"] for e in self.evaluations if e["eval_return"] >= goal), math.inf)
 
 
 def main(config: SACBench) -> None:
@@ -130,13 +94,9 @@ def installed(peers: Iterable[Peer | Literal["none"]]) -> list[str]:
 
 
 def train(config: SACBench, task: str, contender: str, seed: int) -> Run:
-    """One run, as a process of its own."""
-    run = Run(task, contender, seed)
-    if not wait_until_quiet(_PATIENCE_S):
-        say("  others use the machine: the times will be too long")
+    """One run."""
     ours = contender == OURS
-    python = sys.executable if ours else peer_python(contender)
-    script = PEERS / ("sac_worldline.py" if ours else "sac_sb3.py")
+    quiet_start()
     job = Job(
         task=task,
         seed=seed,
@@ -144,39 +104,17 @@ def train(config: SACBench, task: str, contender: str, seed: int) -> Run:
         every=config.steps // config.evaluations,
         started=time.time(),
         threads=config.cores,
-        library=contender,
+        library="sac" if ours else contender,
     )
-    # No compilation cache, for us as for SBX.
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            [python, str(script), json.dumps(dataclasses.asdict(job))],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            cwd=scratch_folder(),
-            env=environment,
-        )
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("{"):
-                    run.evaluations.append(json.loads(line))
-            if process.wait() != 0:
-                log.seek(0)
-                lines = [line for line in log.read().splitlines() if line.strip()] or ["no message"]
-                run.error = f"exit status {process.returncode}: {lines[-1]}"
-        finally:
-            process.kill()
-            process.wait()
-    return run
+    script = PEERS / ("steps_worldline.py" if ours else "sac_sb3.py")
+    return run_job(contender, job, sys.executable if ours else peer_python(contender), script)
 
 
 def judge(task: str, runs: Sequence[Run], everyone: Sequence[str]) -> list[Finding]:
     """Our return beside each peer's at equal steps, and how much sooner we have it."""
-    ours, findings = _of(runs, task, OURS), []
+    ours, findings = completed(runs, task, OURS), []
     for peer in everyone:
-        theirs = _of(runs, task, peer)
+        theirs = completed(runs, task, peer)
         if peer == OURS or not (ours and theirs):
             continue
         mine, its = (statistics.median(run.final for run in each) for each in (ours, theirs))
@@ -190,7 +128,7 @@ def judge(task: str, runs: Sequence[Run], everyone: Sequence[str]) -> list[Findi
             )
         )
         seconds = statistics.median(run.seconds for run in theirs)
-        sooner = statistics.median(run.time_to(its) for run in ours)
+        sooner = statistics.median(run.first(its, "wall") for run in ours)
         findings.append(
             Finding(
                 what=f"{task}: {peer}'s time / ours to the return it ends with",
@@ -208,7 +146,7 @@ def show_runs(config: SACBench, runs: Sequence[Run], everyone: Sequence[str]) ->
     rows = []
     for task in config.tasks:
         for contender in everyone:
-            mine = _of(runs, task, contender)
+            mine = completed(runs, task, contender)
             if mine:
                 each = ", ".join(f"{run.final:.0f}" for run in mine)
                 final = statistics.median(run.final for run in mine)
@@ -229,15 +167,6 @@ def write(config: SACBench, runs: Iterable[Run], findings: Iterable[Finding]) ->
         "findings": [finding.json() for finding in findings],
     }
     save(config.json, results)
-
-
-def _of(runs: Iterable[Run], task: str, contender: str) -> list[Run]:
-    """The runs that came to their end."""
-    return [
-        run
-        for run in runs
-        if (run.task, run.contender, run.error) == (task, contender, "") and run.evaluations
-    ]
 
 
 if __name__ == "__main__":

@@ -6,13 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,17 +21,14 @@ from _harness import (
     machine,
     save,
     say,
-    scratch_folder,
     show_findings,
     use_cores,
-    wait_until_quiet,
 )
-from peers.sac_job import Job
+from _steps import Run, completed, quiet_start
+from _steps import train as run_job
+from peers.steps_job import Job
 
 ALGORITHMS = ("shac", "ppo")
-
-#: How long to wait for a quiet machine before a run.
-_PATIENCE_S = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,29 +49,6 @@ class SHACBench:
     """Where to draw the curves, after every run."""
     json: Path = Path(".bench/shac.json")
     """Where to write the results, after every run."""
-
-
-@dataclasses.dataclass
-class Run:
-    """One training run, and its evaluations."""
-
-    task: str
-    algorithm: str
-    seed: int
-    evaluations: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    """`wall`: s of training since the process began; `steps`; `eval_return`."""
-    error: str = ""
-    """Why it ended early, if it did."""
-
-    @property
-    def final(self) -> float:
-        """The mean return of the last three evaluations: one alone is noisy."""
-        last = [e["eval_return"] for e in self.evaluations[-3:]]
-        return statistics.mean(last) if last else math.nan
-
-    def first(self, goal: float, axis: str) -> float:
-        """Steps, or seconds (`wall`), until an evaluation reached a return; else infinite."""
-        return next((e[axis] for e in self.evaluations if e["eval_return"] >= goal), math.inf)
 
 
 def main(config: SHACBench) -> None:
@@ -109,10 +78,8 @@ def main(config: SHACBench) -> None:
 
 
 def train(config: SHACBench, task: str, steps: int, algorithm: str, seed: int) -> Run:
-    """One run, as a process of its own."""
-    run = Run(task, algorithm, seed)
-    if not wait_until_quiet(_PATIENCE_S):
-        say("  others use the machine: the times will be too long")
+    """One run."""
+    quiet_start()
     job = Job(
         task=task,
         seed=seed,
@@ -121,39 +88,12 @@ def train(config: SHACBench, task: str, steps: int, algorithm: str, seed: int) -
         started=time.time(),
         library=algorithm,
     )
-    # No compilation cache for either.
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                str(PEERS / "shac_worldline.py"),
-                json.dumps(dataclasses.asdict(job)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            cwd=scratch_folder(),
-            env=environment,
-        )
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("{"):
-                    run.evaluations.append(json.loads(line))
-            if process.wait() != 0:
-                log.seek(0)
-                lines = [line for line in log.read().splitlines() if line.strip()] or ["no message"]
-                run.error = f"exit status {process.returncode}: {lines[-1]}"
-        finally:
-            process.kill()
-            process.wait()
-    return run
+    return run_job(algorithm, job, sys.executable, PEERS / "steps_worldline.py")
 
 
 def judge(task: str, runs: Sequence[Run]) -> list[Finding]:
     """How many of PPO's steps, and of its seconds, SHAC needs to PPO's final return."""
-    shac, ppo = (_of(runs, task, algorithm) for algorithm in ALGORITHMS)
+    shac, ppo = (completed(runs, task, algorithm) for algorithm in ALGORITHMS)
     if not (shac and ppo):
         return []
     goal = statistics.median(run.final for run in ppo)
@@ -200,7 +140,7 @@ def draw(config: SHACBench, runs: Sequence[Run]) -> None:
 
 def _draw_one(panel: Any, task: str, axis: str, runs: Sequence[Run]) -> None:
     for index, algorithm in enumerate(ALGORITHMS):
-        for number, run in enumerate(_of(runs, task, algorithm)):
+        for number, run in enumerate(completed(runs, task, algorithm)):
             x, y = ([e[name] for e in run.evaluations] for name in (axis, "eval_return"))
             label = algorithm.upper() if number == 0 else None
             panel.plot(x, y, color=f"C{index}", alpha=0.7, label=label)
@@ -216,15 +156,6 @@ def write(config: SHACBench, runs: Iterable[Run], findings: Iterable[Finding]) -
         "findings": [finding.json() for finding in findings],
     }
     save(config.json, results)
-
-
-def _of(runs: Iterable[Run], task: str, algorithm: str) -> list[Run]:
-    """The runs that came to their end."""
-    return [
-        run
-        for run in runs
-        if (run.task, run.algorithm, run.error) == (task, algorithm, "") and run.evaluations
-    ]
 
 
 if __name__ == "__main__":

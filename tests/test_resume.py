@@ -81,7 +81,8 @@ def whole(env, learner, evaluate, tmp_path_factory):
 
     def write_and_copy(run, step, *arguments):
         write(run, step, *arguments)
-        shutil.copytree(run.path, folder.parent / f"killed-{step}")
+        killed = folder.parent / f"killed-{step}"
+        shutil.copytree(run.path, killed, copy_function=copy_what_is_there)
 
     with pytest.MonkeyPatch.context() as patch, jax.numpy_dtype_promotion("standard"):
         patch.setattr(train_module, "evaluator", lambda *_, **__: evaluate)
@@ -89,6 +90,12 @@ def whole(env, learner, evaluate, tmp_path_factory):
         patch.setattr(RunFolder, "plot", lambda folder: folder.curves_file.touch())
         start(env, learner, folder)
     return folder
+
+
+def copy_what_is_there(source: str, target: str) -> None:
+    """For `copytree`, which may have listed a file that is gone once a checkpoint is written."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 def start(env, learner, folder, stop_signal=None, **changes):

@@ -14,9 +14,9 @@ import gymnasium
 import numpy as np
 import torch
 from protocol import EPISODES, GYMNASIUM
-from sac_job import Job, Trial
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
+from steps_job import Job, Trial
 
 #: Seeds of the evaluation's episodes start here, far from training's.
 EVALUATION_SEED = 10_000

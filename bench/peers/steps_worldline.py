@@ -1,23 +1,24 @@
-"""Worldline's own SAC with the task's own settings: `sac_worldline.py JOB`."""
+"""Worldline, by the algorithm that the job's library names: `steps_worldline.py JOB`."""
 
 from __future__ import annotations
 
 import jax
 from protocol import EPISODES
-from sac_job import Job, Trial
+from steps_job import Job, Trial
 
 import worldline
+from worldline.learn.algorithms import find_algorithm
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
-from worldline.learn.sac import SACConfig, sac
 
 
 def main() -> None:
-    """Trains until the trial is over."""
+    """Trains with the task's own settings until the trial is over."""
     job = Job.of_command_line()
     env = worldline.make(job.task)
-    config = SACConfig(**env.task.defaults.get("sac", {}))
-    learner = sac(worldline.Worlds(env, config.num_worlds), config)
+    make_config, make_learner = find_algorithm(job.library)
+    config = make_config(**env.task.defaults.get(job.library, {}))
+    learner = make_learner(worldline.Worlds(env, config.num_worlds), config)
     evaluate = evaluator(env, EPISODES)
     init_key, eval_key = jax.random.split(jax.random.key(job.seed))
 

@@ -1,6 +1,7 @@
-"""What a SAC worker is told, and how it answers. Plain Python: every environment imports it.
+"""What a worker that trains for so many steps is told, and how it answers.
 
-A worker gets one `Job` as JSON on its command line and prints one evaluation as JSON a line.
+Plain Python: every peer's environment imports it. A worker gets one `Job` as JSON on its command
+line and prints one evaluation as JSON a line.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Job:
     threads: int = 2
     """Torch's."""
     library: str = ""
-    """`sb3` or `sbx`, for the worker that serves both."""
+    """Of a worker that serves several: `sb3` or `sbx`; of ours the algorithm, such as `sac`."""
 
     @staticmethod
     def of_command_line() -> Job:
