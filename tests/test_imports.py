@@ -32,6 +32,7 @@ ORDER = [
     "worldline.variation",
     "worldline.physics.base",
     "worldline.physics.differences",
+    "worldline.physics.host",
     "worldline.physics.gradient",
     "worldline.physics.native",
     "worldline.physics.mjx_step",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import os
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -71,6 +72,13 @@ class Model:
     def timestep(self) -> float:
         """The physics time step, in seconds."""
         return float(self.mj.opt.timestep)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Tells models apart by all that is in them; the same in every process."""
+        content = np.empty(mujoco.mj_sizeModel(self.mj), np.uint8)
+        mujoco.mj_saveModel(self.mj, None, content)
+        return hashlib.sha256(content.tobytes()).hexdigest()[:32]
 
     @functools.cached_property
     def qpos0(self) -> np.ndarray[Any, Any]:

@@ -9,6 +9,7 @@ takes the place of the step which would only show the new episode, and is no tra
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -23,9 +24,13 @@ from jax.interpreters import mlir
 
 from worldline.env.worlds import Step
 from worldline.errors import ConfigError, WorldlineError
+from worldline.physics.host import Named, call_host
 from worldline.types import Array, ArrayLike, Key, Observation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
+
+#: Tell the environments of this process apart.
+_numbers = itertools.count()
 
 
 class StaleStateError(WorldlineError, RuntimeError):
@@ -98,6 +103,7 @@ class ExternalWorlds:
         self.mesh = None  # the environment is where it is
         self.env = ExternalEnv(action, obs)
         self._mode, self._turn = mode, 0
+        self._name = f"external {next(_numbers)}"
         boxes, self._structure = jax.tree.flatten(_boxes(obs))
         self._obs_specs = [((self.num_worlds, *box.shape), _dtype(box.dtype)) for box in boxes]
 
@@ -228,16 +234,8 @@ def _shapes(*_: Any, worlds: ExternalWorlds) -> list[jax.core.ShapedArray]:
 
 
 def _lower(ctx: Any, *operands: Any, worlds: ExternalWorlds) -> Any:
-    results, _, _ = mlir.emit_python_callback(
-        ctx,
-        worlds._step_on_host,
-        None,
-        operands,
-        ctx.avals_in,
-        ctx.avals_out,
-        has_side_effect=True,
-    )
-    return results
+    host = Named(worlds._name, worlds._step_on_host)
+    return call_host(ctx, host, operands, has_side_effect=True)
 
 
 mlir.register_lowering(_external, _lower)

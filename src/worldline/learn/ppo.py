@@ -7,7 +7,7 @@ was cut, orthogonal initialisation, gradient clipping, and a learning rate that 
 or led by the KL divergence.
 
 An update is two programs: one acts (a rollout, which calls the engine), one learns (pure
-arithmetic, which JAX's compilation cache can keep between processes). Each is traced once.
+arithmetic). Each is traced once.
 
 Every piece can be another: `ppo` takes functions for the networks, the loss, the optimiser, the
 advantage, the rollout and the curriculum. Those at hand are in `ppo_networks`, here, in `returns`,

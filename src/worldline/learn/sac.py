@@ -8,9 +8,8 @@ worlds that act side by side. From images with random shifts it is DrQ: Kostriko
 (2020), "Image augmentation is all you need".
 
 An update is two programs: one acts (a rollout, which calls the engine), one remembers and learns
-(pure arithmetic, which JAX's compilation cache can keep between processes). Each is traced once.
-Neither changes its arguments: who holds an older state can go on from it, which costs a copy of the
-replay buffer an update.
+(pure arithmetic). Each is traced once. Neither changes its arguments: who holds an older state can
+go on from it, which costs a copy of the replay buffer an update.
 
 The networks are in `sac_networks`, what they minimise in `sac_losses`.
 """

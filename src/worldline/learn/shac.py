@@ -10,8 +10,7 @@ What is not differentiated: how a segment begins (it ends the chain of the one b
 critic's target, and the observations' statistics.
 
 An update is two programs: one acts and improves the policy (it calls the engine), one learns the
-values (pure arithmetic, which JAX's compilation cache can keep between processes). Each is traced
-once.
+values (pure arithmetic). Each is traced once.
 """
 
 from __future__ import annotations

@@ -164,6 +164,10 @@ class HostCall(Protocol):
     """What a primitive's `call` parameter must tell for its derivatives."""
 
     @property
+    def name(self) -> str:
+        """Tells calls apart; the same in every process."""
+
+    @property
     def reads(self) -> int:
         """How many of the primitive's operands the host reads: the first ones, the mask being the
         very first. Those after them only carry tangents.

@@ -18,6 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from worldline.errors import WorldlineError
 from worldline.physics.differences import HostCall, NDArray, backwards, forwards
+from worldline.physics.host import Named, call_host
 from worldline.types import Array
 
 _tangent = Primitive("worldline_tangent")
@@ -107,15 +108,6 @@ def stack(operands: Sequence[Array], axes: Sequence[Any]) -> list[Array]:
     ]
 
 
-def lower(ctx: Any, host: Callable[..., list[NDArray]], operands: Sequence[Any]) -> Any:
-    """A call of `host` on the first of a primitive's operands, as many as are given here."""
-    ctx = ctx.replace(avals_in=ctx.avals_in[: len(operands)])
-    results, _, _ = mlir.emit_python_callback(
-        ctx, host, None, operands, ctx.avals_in, ctx.avals_out, has_side_effect=False
-    )
-    return results
-
-
 def _register(primitive: Primitive, host: Callable[..., list[NDArray]], avals: Any) -> None:
     """Makes a primitive of a function of the host, with the primitive's parameters in front."""
     primitive.multiple_results = True
@@ -124,7 +116,9 @@ def _register(primitive: Primitive, host: Callable[..., list[NDArray]], avals: A
         return [jnp.asarray(x) for x in host(*map(np.asarray, operands), **parameters)]
 
     def lowering(ctx: Any, *operands: Any, **parameters: Any) -> Any:
-        return lower(ctx, functools.partial(host, **parameters), operands)
+        said = parameters | {"call": parameters["call"].name}
+        named = Named(f"{host.__name__} {said}", functools.partial(host, **parameters))
+        return call_host(ctx, named, operands)
 
     primitive.def_impl(evaluate)
     primitive.def_abstract_eval(avals)

@@ -34,7 +34,8 @@ from worldline.mjlib import Batch, quiet
 from worldline.model import Model
 from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.differences import CENTRED, Axis, Chart, FiniteDifferences, Rows
-from worldline.physics.gradient import differentiate, lower, stack
+from worldline.physics.gradient import differentiate, stack
+from worldline.physics.host import call_host
 from worldline.types import Array, ArrayLike, Variation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -146,6 +147,7 @@ class NativePhysics(Physics):
                     f"the model enables {name!r}, which keeps a memory outside MuJoCo's state; "
                     f"take {name} out of the model's <flag>"
                 )
+        self.digest = f"{model.digest} {reads} {self.num_threads} {gradient}"
         self._scratches: dict[tuple[int, int], _Scratch] = {}
         self._moved = _Scratch(self, self.num_threads, _converging(model.mj))
         one_row = _Rows(self, 1, (), self.num_threads, model.mj)
@@ -353,26 +355,61 @@ class _Call:
             outputs = [x[:number].astype(np.float64) for x in batch.numbers()]
             return outputs, ~batch.diverged()[:number]
 
-    def __call__(self, *operands: NDArray) -> list[NDArray]:
-        """Runs on the host; calls no JAX. Operands and results have the same leading axes."""
-        return self._run(self.physics._scratch(), *operands)
+    @functools.cached_property
+    def name(self) -> str:
+        """See `HostCall`."""
+        what = (self.kind, self.substeps, self.inputs, self.variation)
+        return f"{self.physics.digest} {what}"
 
-    def on_device(self, devices: int, device: NDArray, *operands: NDArray) -> list[NDArray]:
-        """The same for one of several devices of this process, whose calls come side by side."""
-        return self._run(self.physics._scratch(int(device), devices), *operands)
-
-    def _run(self, scratch: _Scratch, mask: NDArray, *rest: NDArray) -> list[NDArray]:
-        lead, rows = mask.shape, int(mask.size)
+    def run(self, scratch: _Scratch, operands: Sequence[NDArray], out: Sequence[NDArray]) -> None:
+        """Fills results, whose leading axes are the operands'. Calls no JAX."""
+        mask, *rest = operands
+        rows = int(mask.size)
         ids = None if mask.all() else np.flatnonzero(mask).astype(np.int32)
-        make = np.empty if ids is None else np.zeros
-        layout = self.physics._layout.values()
-        results = [make((rows, *shape), dtype) for shape, dtype in layout]
+        own = mask.ndim
+        results = [x.reshape(rows, *x.shape[own:]) for x in out]
+        if ids is not None:
+            for result in results:
+                result[...] = 0
         if rows and (ids is None or len(ids)):
             flat = [np.reshape(x, (rows, -1)) for x in rest]
             brief = self.kind == "start" and rows <= _FEW_ROWS and not self.variation
             with scratch.lock, quiet():
                 scratch.rows(rows, self.variation, brief).run(self, flat, ids, results)
-        return [result.reshape(lead + result.shape[1:]) for result in results]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Everywhere:
+    """The host's side of a call, in a program on one device."""
+
+    call: _Call
+
+    @property
+    def name(self) -> str:
+        """See `Host`."""
+        return self.call.name
+
+    def __call__(self, operands: list[NDArray], results: list[NDArray]) -> None:
+        """See `Host`."""
+        self.call.run(self.call.physics._scratch(), operands, results)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnDevices:
+    """The same on several devices of this process, whose calls come side by side."""
+
+    call: _Call
+    devices: int
+
+    @property
+    def name(self) -> str:
+        """See `Host`."""
+        return f"{self.call.name} of {self.devices}"
+
+    def __call__(self, operands: list[NDArray], results: list[NDArray]) -> None:
+        """See `Host`; the first operand is the device's number."""
+        device, *rest = operands
+        self.call.run(self.call.physics._scratch(int(device), self.devices), rest, results)
 
 
 def _quaternions(model: mujoco.MjModel) -> list[int]:
@@ -619,7 +656,12 @@ _native.multiple_results = True
 
 @_native.def_impl
 def _evaluate(*operands: Array, call: _Call) -> list[Array]:
-    return [jnp.asarray(x) for x in call(*(np.asarray(x) for x in operands[: call.reads]))]
+    arrays = [np.asarray(x) for x in operands[: call.reads]]
+    results = [
+        np.empty(arrays[0].shape + shape, dtype) for shape, dtype in call.physics._layout.values()
+    ]
+    call.run(call.physics._scratch(), arrays, results)
+    return [jnp.asarray(x) for x in results]
 
 
 @_native.def_abstract_eval
@@ -641,12 +683,11 @@ def _lower(ctx: Any, *operands: Any, call: _Call) -> Any:
     operands = operands[: call.reads]
     mesh = getattr(ctx.module_context.axis_context, "mesh", None)
     devices = 1 if mesh is None else mesh.local_mesh.size
+    avals = ctx.avals_in[: call.reads]
     if devices == 1:
-        return lower(ctx, call, operands)
-    device = jax.core.ShapedArray((), np.uint32)
-    ctx = ctx.replace(avals_in=[device, *ctx.avals_in])
-    host = functools.partial(call.on_device, devices)
-    return lower(ctx, host, [stablehlo.partition_id(), *operands])
+        return call_host(ctx.replace(avals_in=avals), _Everywhere(call), operands)
+    ctx = ctx.replace(avals_in=[jax.core.ShapedArray((), np.uint32), *avals])
+    return call_host(ctx, _OnDevices(call, devices), [stablehlo.partition_id(), *operands])
 
 
 @jax.custom_jvp

@@ -16,7 +16,8 @@ from jax.interpreters import batching, mlir
 from worldline.errors import ConfigError, VariationError, did_you_mean
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
-from worldline.physics.gradient import lower, stack
+from worldline.physics.gradient import stack
+from worldline.physics.host import Named, call_host
 from worldline.pixels.camera import Camera
 from worldline.pixels.painter import NDArray, Picture
 from worldline.pixels.renderer import Renderer, open_renderer
@@ -126,6 +127,12 @@ class _Look:
     names: tuple[str, ...]
 
     @property
+    def name(self) -> str:
+        """Tells calls apart; the same in every process."""
+        model, views, renderer = self.cameras._made_of
+        return f"look {model.digest} {views} {renderer} {self.names}"
+
+    @property
     def layout(self) -> dict[str, tuple[tuple[int, int, int], type[np.generic]]]:
         """Shape and type of a frame of each image."""
         return {
@@ -193,7 +200,7 @@ def _batch(operands: Sequence[Array], axes: Sequence[Any], *, look: _Look) -> An
 
 
 def _lower(ctx: Any, *operands: Any, look: _Look) -> Any:
-    return lower(ctx, look, operands)
+    return call_host(ctx, Named(look.name, look), operands)
 
 
 batching.primitive_batchers[_images] = _batch
