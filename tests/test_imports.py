@@ -34,6 +34,8 @@ ORDER = [
     "worldline.physics.differences",
     "worldline.physics.host",
     "worldline.physics.gradient",
+    "worldline.physics.native_constants",
+    "worldline.physics.native_rows",
     "worldline.physics.native",
     "worldline.physics.mjx_step",
     "worldline.physics.mjx_constants",

@@ -46,6 +46,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mjb_status": (c_void_p, (c_void_p,)),
     "mjb_output": (c_void_p, (c_void_p, c_char_p, POINTER(c_int), POINTER(c_int))),
     "mjb_expand": (c_void_p, (c_void_p, c_char_p, POINTER(c_int), POINTER(c_int))),
+    "mjb_expanded": (c_void_p, (c_void_p, c_char_p, POINTER(c_int), POINTER(c_int))),
     "mjb_step": (c_int, (c_void_p, c_void_p, c_int, c_int, c_int)),
     "mjb_forward": (c_int, (c_void_p, c_void_p, c_int, c_int)),
     "mjb_reset": (c_int, (c_void_p, c_void_p, c_int, c_void_p, c_int)),
@@ -125,6 +126,9 @@ class Batch:
         self.warnings = _view(lib.mjb_warning(handle), np.int32, (rows, warnings, 2))[:, :, 1]
         #: Nonzero where a row's last call failed, `(rows,)` int32.
         self.status = _view(lib.mjb_status(handle), np.int32, (rows,))
+        outputs = mujoco.MjModel._setconst_outputs
+        self._shared = {field: field.encode() for field in outputs if getattr(model, field).size}
+        self._derived: dict[str, NDArray] = {}
 
     def component(self, component: mujoco.mjtState) -> NDArray:
         """The columns of `state` that hold one state component, `(rows, n)`."""
@@ -140,6 +144,16 @@ class Batch:
     def expand(self, field: str, dtype: Any) -> NDArray:
         """The MjModel field `field` of each row, `(rows, n)`, from now on each row's own."""
         return self._field(self._lib.mjb_expand, field, dtype)
+
+    def derived(self) -> dict[str, NDArray]:
+        """The bytes of each MjModel field that `set_const` writes, if rows have their own of it."""
+        size, itemsize = c_int(), c_int()
+        for field, name in self._shared.copy().items():
+            if address := self._lib.mjb_expanded(self._handle, name, size, itemsize):
+                del self._shared[field]
+                shape = (self.rows, size.value * itemsize.value)
+                self._derived[field] = _view(address, np.uint8, shape)
+        return dict(sorted(self._derived.items()))
 
     def _field(self, function: Any, field: str, dtype: Any) -> NDArray:
         size, itemsize = c_int(), c_int()

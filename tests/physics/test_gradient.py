@@ -18,7 +18,8 @@ from worldline.errors import ConfigError, WorldlineError
 from worldline.model import Model
 from worldline.physics.base import Reads
 from worldline.physics.differences import FiniteDifferences
-from worldline.physics.native import NativePhysics, _Scratch
+from worldline.physics.native import NativePhysics
+from worldline.physics.native_rows import Scratch
 
 SUBSTEPS = 3
 
@@ -235,13 +236,13 @@ def test_moved_worlds_are_solved_to_convergence():
 
 def test_many_cotangents_share_one_run_of_the_moved_worlds(monkeypatch):
     one, runs = case("ant"), []
-    rows = _Scratch.rows
+    rows = Scratch.rows
 
     def counted(self, *arguments):
         runs.append(arguments)
         return rows(self, *arguments)
 
-    monkeypatch.setattr(_Scratch, "rows", counted)
+    monkeypatch.setattr(Scratch, "rows", counted)
     jacobian = jax.jacrev(lambda c: one.physics.step(one.state, {"ctrl": c}, 1).qvel)(one.ctrl)
     assert jacobian.shape == (14, 8)
     assert len(runs) == 2  # the step itself, and one batch of 16 moved worlds

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 import toys
 from worldline.errors import VariationError
+from worldline.mjlib import Batch
 from worldline.model import Model
+from worldline.physics import native_constants
 from worldline.physics.base import PhysicsState, Reads
 from worldline.physics.native import NativePhysics
 
@@ -318,3 +320,73 @@ def test_errors_name_the_field_and_the_mend():
     for integer in ("body_parentid", "opt.iterations", "geom_type"):
         with pytest.raises(VariationError, match=rf"'{integer}' holds .*int.*; only real numbers"):
             start({integer: jnp.ones(2)}, {})
+
+
+@pytest.fixture
+def derivations(monkeypatch):
+    """How many rows each call of `mj_setConst` ran on."""
+    rows: list[int] = []
+    set_const = Batch.set_const
+
+    def counted(batch, ids):
+        rows.append(len(ids))
+        set_const(batch, ids)
+
+    monkeypatch.setattr(Batch, "set_const", counted)
+    return rows
+
+
+def begin_and_step(physics, variation, worlds=WORLDS):
+    at_rest = jnp.zeros(physics.model.nv)
+    start = jax.vmap(lambda v: physics.start(physics.model.qpos0, at_rest, v, {}))
+    state = start(variation)
+    one_more = jax.tree.map(lambda x: jnp.concatenate([x, x[:1]]), state)  # another batch
+    return jax.vmap(lambda s: physics.step(s, {}, SUBSTEPS))(one_more)
+
+
+def test_what_follows_is_derived_once_for_each_of_the_constants(derivations):
+    physics = NativePhysics(Model(toys.BOXES))
+    first, mass = (values(physics.model, "body_mass", seed) for seed in range(2))
+    begin_and_step(physics, {"body_mass": first})  # each batch learns what MuJoCo derives
+    derivations.clear()
+    state = begin_and_step(physics, {"body_mass": mass})
+    assert derivations == [WORLDS]
+    begin_and_step(physics, {"body_mass": mass[::-1].copy()})
+    assert derivations == [WORLDS]
+    # What was copied is what MuJoCo derives.
+    fresh = NativePhysics(Model(toys.BOXES))
+    ours, theirs = (
+        jax.vmap(lambda s, p=p: p.step(s, {}, SUBSTEPS))(state) for p in (physics, fresh)
+    )
+    assert sum(derivations) == 2 * WORLDS
+    np.testing.assert_array_equal(ours.engine.words, theirs.engine.words)
+
+
+def test_nothing_is_derived_from_what_mujoco_does_not_read_then(derivations):
+    physics = NativePhysics(Model(toys.BOXES))
+    friction = values(physics.model, "geom_friction")
+    begin_and_step(physics, {"geom_friction": friction})
+    assert not derivations
+
+
+@pytest.mark.parametrize("forgets", [0, 1])
+def test_many_constants_at_once_are_all_derived(monkeypatch, forgets):
+    monkeypatch.setattr(native_constants, "_REMEMBERED", forgets)
+    physics = NativePhysics(Model(toys.BOXES))
+    mass = values(physics.model, "body_mass", worlds=7)
+    state = begin_and_step(physics, {"body_mass": mass})
+    assert not state.diverged.any()
+    monkeypatch.undo()
+    right = begin_and_step(NativePhysics(Model(toys.BOXES)), {"body_mass": mass})
+    np.testing.assert_array_equal(state.engine.words, right.engine.words)
+
+
+def test_a_value_given_for_what_is_derived_stands():
+    physics = physics_of(toys.BOXES)
+    for seed in range(2):  # the second time over rows that hold others
+        mass = values(physics.model, "body_mass", seed)
+        weight = values(physics.model, "body_invweight0", seed + 5)
+        ours = states(physics, unroll(toys.BOXES, {"body_mass": mass, "body_invweight0": weight}))
+        model = edited(physics.model, {"body_mass": mass[0]}, True)
+        model.body_invweight0[:] = weight[0]
+        assert_bits(ours[0], expected(physics.model, model))

@@ -12,14 +12,12 @@ program: two programs in flight on two cores wait for each other for good.
 
 from __future__ import annotations
 
-import collections
 import copy
 import dataclasses
 import functools
 import os
-import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -30,64 +28,22 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import batching, mlir
 
 from worldline.errors import ModelError
-from worldline.mjlib import Batch, quiet
+from worldline.mjlib import quiet
 from worldline.model import Model
 from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.differences import CENTRED, Axis, Chart, FiniteDifferences, Rows
 from worldline.physics.gradient import differentiate, stack
 from worldline.physics.host import call_host
+from worldline.physics.native_rows import MOVING, Job, Scratch
 from worldline.types import Array, ArrayLike, Variation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
-#: MjData fields that live in the integration state.
-_STATE = {
-    "time": mujoco.mjtState.mjSTATE_TIME,
-    "qpos": mujoco.mjtState.mjSTATE_QPOS,
-    "qvel": mujoco.mjtState.mjSTATE_QVEL,
-    "act": mujoco.mjtState.mjSTATE_ACT,
-    "qacc_warmstart": mujoco.mjtState.mjSTATE_WARMSTART,
-    "ctrl": mujoco.mjtState.mjSTATE_CTRL,
-    "qfrc_applied": mujoco.mjtState.mjSTATE_QFRC_APPLIED,
-    "xfrc_applied": mujoco.mjtState.mjSTATE_XFRC_APPLIED,
-    "mocap_pos": mujoco.mjtState.mjSTATE_MOCAP_POS,
-    "mocap_quat": mujoco.mjtState.mjSTATE_MOCAP_QUAT,
-    "userdata": mujoco.mjtState.mjSTATE_USERDATA,
-}
-
-#: The parts of a state that are real numbers and travel on their own, beside the words.
-_MOVING = ("qpos", "qvel", "act")
-
-#: Fields that `mj_step` leaves out, and the function that computes them after it. Gymnasium's
-#: `MujocoEnv` makes the same call at the same moment, so that `cfrc_ext` agrees bit for bit.
-_FORCES, _VELOCITIES = "mj_rnePostConstraint", "mj_subtreeVel"
-_AFTER_STEP = {
-    "cacc": _FORCES,
-    "cfrc_int": _FORCES,
-    "cfrc_ext": _FORCES,
-    "subtree_linvel": _VELOCITIES,
-    "subtree_angmom": _VELOCITIES,
-}
-
 #: Memory of MuJoCo's solvers: not every call writes it, so it may hold another world's numbers.
 _SCRATCH = frozenset(("qDeriv", "qH", "qHDiagInv", "qLU", "solver_niter", "solver_nnz"))
 
-#: Model fields that a default state comes from. Where none of them varies, and no field is left
-#: over from an earlier call, a reset is a copy of one row.
-_RESET_READS = {"qpos0", "body_pos", "body_quat", "eq_active0"}
-
-#: Warnings after which MuJoCo has reset a simulation, or dropped its controls, in silence.
-_DIVERGED = [
-    int(mujoco.mjtWarning.mjWARN_BADQPOS),
-    int(mujoco.mjtWarning.mjWARN_BADQVEL),
-    int(mujoco.mjtWarning.mjWARN_BADQACC),
-    int(mujoco.mjtWarning.mjWARN_BADCTRL),
-]
-
 #: Options of a model with which a step depends on more than the integration state.
 _OUTSIDE_STATE = (mujoco.mjtEnableBit.mjENBL_SLEEP, mujoco.mjtEnableBit.mjENBL_IPC)
-
-_KEPT_BATCHES = 16
 
 #: Up to so many rows start on the caller's thread alone, where no constants are to be derived: to
 #: wake others would take longer.
@@ -148,12 +104,12 @@ class NativePhysics(Physics):
                     f"take {name} out of the model's <flag>"
                 )
         self.digest = f"{model.digest} {reads} {self.num_threads} {gradient}"
-        self._scratches: dict[tuple[int, int], _Scratch] = {}
-        self._moved = _Scratch(self, self.num_threads, _converging(model.mj))
-        one_row = _Rows(self, 1, (), self.num_threads, model.mj)
+        self._scratches: dict[tuple[int, int], Scratch] = {}
+        self._moved = Scratch(model, reads, self.num_threads, _converging(model.mj))
+        one_row = self._scratch().rows(1, ())
         words = 2 * (one_row.batch.state.shape[1] + sum(one_row.tracked_sizes))
         self._layout = _layout(model, reads, words)
-        self._columns = {name: one_row.columns(name) for name in _MOVING}
+        self._columns = {name: one_row.columns(name) for name in MOVING}
         self._qpos_chart = Chart(model.nq, _quaternions(model.mj))
 
     def start(
@@ -166,7 +122,7 @@ class NativePhysics(Physics):
     ) -> PhysicsState:
         """See `Physics.start`."""
         variation = self.check_variation(variation)
-        call = _Call(self, "start", 0, tuple(sorted(inputs)), tuple(variation))
+        call = _Call("start", 0, tuple(sorted(inputs)), tuple(variation), self)
         state = {"qpos": jnp.asarray(qpos), "qvel": jnp.asarray(qvel)}
         return self._run(call, state, inputs, variation, mask)
 
@@ -178,7 +134,7 @@ class NativePhysics(Physics):
         mask: ArrayLike = True,
     ) -> PhysicsState:
         """See `Physics.step`."""
-        call = _Call(self, "step", substeps, tuple(sorted(inputs)), tuple(sorted(state.variation)))
+        call = _Call("step", substeps, tuple(sorted(inputs)), tuple(sorted(state.variation)), self)
         words = {"words": state.engine.words}
         moving = (state.qpos, state.qvel, state.act)
         after = self._run(call, words, inputs, state.variation, mask, moving)
@@ -228,14 +184,14 @@ class NativePhysics(Physics):
         words = np.ascontiguousarray(np.asarray(state.engine.words))
         return words.view(np.float64)[..., : mujoco.mj_stateSize(self.model.mj, _INTEGRATION)]
 
-    def _scratch(self, device: int = 0, devices: int = 1) -> _Scratch:
+    def _scratch(self, device: int = 0, devices: int = 1) -> Scratch:
         """What the calls of a device run in, where so many devices of this process share its
         cores.
         """
         key = (device, devices)
         if key not in self._scratches:  # of two made at once, by two threads, one stays
             num_threads = max(1, self.num_threads // devices)
-            self._scratches.setdefault(key, _Scratch(self, num_threads, self.model.mj))
+            self._scratches.setdefault(key, Scratch(self.model, self.reads, num_threads))
         return self._scratches[key]
 
 
@@ -263,24 +219,20 @@ _INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
 
 
 @dataclasses.dataclass(frozen=True)
-class _Call:
+class _Call(Job):
     """The static part of a call: which engine does what, and how to read the operands."""
 
     physics: NativePhysics
-    kind: Literal["start", "step"]
-    substeps: int
-    inputs: tuple[str, ...]
-    variation: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the operands that the host reads, without the mask."""
-        state = ("words",) if self.kind == "step" else _MOVING[:2]
+        state = ("words",) if self.kind == "step" else MOVING[:2]
         return (*state, *self.inputs, *self.variation)
 
     @property
     def reads(self) -> int:
-        """See `HostCall`; what follows are `_MOVING`."""
+        """See `HostCall`; what follows are `MOVING`."""
         return 1 + len(self.names)
 
     @property
@@ -302,7 +254,7 @@ class _Call:
         shapes += [self.physics._layout[name][0] for name in self.names[:state]]
         shapes += [self.physics.input_shape(name) for name in self.inputs]
         shapes += [model.constant(name).shape for name in self.variation]
-        return shapes + [self.physics._layout[name][0] for name in _MOVING]
+        return shapes + [self.physics._layout[name][0] for name in MOVING]
 
     def result_shapes(self) -> list[tuple[int, ...]]:
         """See `HostCall`."""
@@ -324,7 +276,7 @@ class _Call:
         for number in wrt:
             index = number - 1
             carried = self.reads <= number
-            name = _MOVING[number - self.reads] if carried else self.names[index]
+            name = MOVING[number - self.reads] if carried else self.names[index]
             if carried:
                 start, size = self.physics._columns[name]
                 chart = physics._qpos_chart if name == "qpos" else Chart(size)
@@ -361,7 +313,7 @@ class _Call:
         what = (self.kind, self.substeps, self.inputs, self.variation)
         return f"{self.physics.digest} {what}"
 
-    def run(self, scratch: _Scratch, operands: Sequence[NDArray], out: Sequence[NDArray]) -> None:
+    def run(self, scratch: Scratch, operands: Sequence[NDArray], out: Sequence[NDArray]) -> None:
         """Fills results, whose leading axes are the operands'. Calls no JAX."""
         mask, *rest = operands
         rows = int(mask.size)
@@ -457,191 +409,6 @@ def _converging(model: mujoco.MjModel) -> mujoco.MjModel:
     model = copy.copy(model)
     model.opt.tolerance = min(model.opt.tolerance, 1e-14)
     return model
-
-
-class _Scratch:
-    """The batches in which the calls of one device run, one call at a time.
-
-    A device has its own since a row's constants are written, and what follows from them derived,
-    only where they are not those that the row holds: another device's worlds would have other ones.
-    """
-
-    def __init__(self, physics: NativePhysics, num_threads: int, model: mujoco.MjModel) -> None:
-        self.lock = threading.Lock()
-        """To be held from a call of `rows` until its answer is read."""
-        self._physics, self._num_threads, self._model = physics, num_threads, model
-        self._batches: collections.OrderedDict[tuple[int, tuple[str, ...], int], _Rows] = (
-            collections.OrderedDict()
-        )
-
-    def rows(self, rows: int, variation: tuple[str, ...], brief: bool = False) -> _Rows:
-        """The batch for a number of rows and the fields that vary among them.
-
-        One for a brief call has the caller's thread only.
-        """
-        threads = 1 if brief else self._num_threads
-        key = (rows, variation, threads)
-        if key not in self._batches:
-            self._batches[key] = _Rows(self._physics, rows, variation, threads, self._model)
-            if len(self._batches) > _KEPT_BATCHES:
-                self._batches.popitem(last=False)
-        self._batches.move_to_end(key)
-        return self._batches[key]
-
-
-class _Rows:
-    """A batch of simulations as scratch memory, and the views through which it is read."""
-
-    def __init__(
-        self,
-        physics: NativePhysics,
-        rows: int,
-        variation: tuple[str, ...],
-        num_threads: int,
-        compiled: mujoco.MjModel,
-    ) -> None:
-        reads, model = physics.reads, physics.model
-        named = tuple(dict.fromkeys((*reads.fields, *reads.changes)))
-        self.after_step = tuple(dict.fromkeys(_AFTER_STEP[f] for f in named if f in _AFTER_STEP))
-        try:
-            batch = Batch(compiled, rows, num_threads, persistent=bool(self.after_step))
-            outputs = {
-                name: batch.output(name, model.data_field(name)[1])
-                for name in named
-                if name not in _STATE
-            }
-            self.expanded = {
-                name: batch.expand(name, model.constant(name).dtype) for name in variation
-            }
-        except ValueError as error:
-            raise ModelError(str(error)) from error
-        self.batch = batch
-        self.failed = np.zeros(rows, bool)
-        self.views = {name: batch.component(part) for name, part in _STATE.items()} | outputs
-        self.fields, self.tracked = reads.fields, reads.changes
-        self.tracked_sizes = [self.views[name].shape[1] for name in reads.changes]
-        self.held = {name: np.full(value.shape, np.nan) for name, value in self.expanded.items()}
-        batch.reset(np.zeros(1, np.int32))
-        self.default = None
-        if not (self.after_step or _RESET_READS & set(variation)):
-            self.default = batch.state[0].copy()
-        self.stage = mujoco.mjtStage.mjSTAGE_VEL if reads.refresh else mujoco.mjtStage.mjSTAGE_NONE
-
-    def run(
-        self, call: _Call, operands: list[NDArray], ids: NDArray | None, results: list[NDArray]
-    ) -> None:
-        """Writes rows in, runs them, copies them out: flat operands `(rows, n)` to `results`."""
-        self._read(results, self.advance(call, operands, ids))
-
-    def advance(self, call: _Call, operands: list[NDArray], ids: NDArray | None) -> NDArray | None:
-        """Writes rows in and runs them; returns what the tracked fields were before a step."""
-        at = slice(None) if ids is None else ids
-        state = operands[: 1 if call.kind == "step" else 2]
-        inputs = operands[len(state) : len(state) + len(call.inputs)]
-        self.failed[:] = False
-        self._write_variation(operands[len(state) + len(inputs) :], at)
-        self.batch.warnings[:] = 0
-        if call.kind == "start":
-            tracked_before = None
-            self._start(state, dict(zip(call.inputs, inputs, strict=True)), ids, at)
-        else:
-            row = state[0].view(np.float64)
-            nstate = self.batch.state.shape[1]
-            tracked_before = row[:, nstate:]
-            self.batch.state[at] = row[at, :nstate]
-            self._write_inputs(dict(zip(call.inputs, inputs, strict=True)), at)
-            self._step(call.substeps, ids)
-        return tracked_before
-
-    def columns(self, name: str) -> tuple[int, int]:
-        """Where a part of the state begins in a row, and its size."""
-        part = self.views[name]
-        start = (part.ctypes.data - self.batch.state.ctypes.data) // part.itemsize
-        return (start if part.size else 0), part.shape[1]
-
-    def diverged(self) -> NDArray:
-        """Which rows did not end where they should, `(rows,)` bool."""
-        return self.failed | self.batch.warnings[:, _DIVERGED].any(axis=1)
-
-    def numbers(self) -> list[NDArray]:
-        """What has a derivative, in the order of `NativePhysics._layout`: live views."""
-        names = (*_MOVING, *self.fields, *self.tracked)
-        return [view for view in (self.views[name] for name in names) if view.dtype.kind == "f"]
-
-    def _write_variation(self, values: Sequence[NDArray], at: Any) -> None:
-        """Puts each row's constants in place, and derives what follows from those that changed."""
-        changed = np.zeros(self.batch.rows, bool)
-        for name, value in zip(self.expanded, values, strict=True):
-            differs = np.zeros_like(changed)
-            differs[at] = (self.held[name][at] != value[at]).any(axis=1)
-            self.expanded[name][differs] = self.held[name][differs] = value[differs]
-            changed |= differs
-        if changed.any():
-            ids = np.flatnonzero(changed).astype(np.int32)
-            self.batch.set_const(ids)
-            self._note_failures(ids)
-            for held in self.held.values():
-                held[self.failed] = np.nan  # to be tried again
-
-    def _write_inputs(self, inputs: Mapping[str, NDArray], at: Any) -> None:
-        for name, value in inputs.items():
-            self.views[name][at] = value[at]
-
-    def _start(
-        self,
-        state: Sequence[NDArray],
-        inputs: Mapping[str, NDArray],
-        ids: NDArray | None,
-        at: Any,
-    ) -> None:
-        if self.default is None:
-            self.batch.reset(ids)
-            self._note_failures(ids)
-        else:
-            self.batch.state[at] = self.default
-        self._write_inputs({"qpos": state[0], "qvel": state[1], **inputs}, at)
-        self.batch.forward(ids, mujoco.mjtStage.mjSTAGE_ACC)
-        self._note_failures(ids)
-
-    def _step(self, substeps: int, ids: NDArray | None) -> None:
-        none = mujoco.mjtStage.mjSTAGE_NONE
-        forces, velocities = (name in self.after_step for name in (_FORCES, _VELOCITIES))
-        # Forces are those at the contacts of the last physics step; a refresh finds new contacts.
-        self.batch.step(ids, substeps, none if forces else self.stage)
-        self._note_failures(ids)
-        if forces:
-            self.batch.apply(ids, _FORCES)
-            self.batch.forward(ids, self.stage)
-        if velocities:
-            self.batch.apply(ids, _VELOCITIES)
-            self.batch.forward(ids, none)  # computes nothing, but copies the outputs
-        self._note_failures(ids)
-
-    def _note_failures(self, ids: NDArray | None) -> None:
-        """Remembers the rows whose last call failed; the next call forgets them."""
-        at = slice(None) if ids is None else ids
-        self.failed[at] |= self.batch.status[at] != 0
-
-    def _read(self, results: list[NDArray], tracked_before: NDArray | None) -> None:
-        """Copies every row out, in the order of `NativePhysics._layout`."""
-        words, diverged, time, qpos, qvel, act, *rest = results
-        nstate = self.batch.state.shape[1]
-        row = words.view(np.float64)
-        row[:, :nstate] = self.batch.state
-        diverged[:] = self.diverged()
-        time[:] = self.views["time"][:, 0]
-        qpos[:], qvel[:], act[:] = self.views["qpos"], self.views["qvel"], self.views["act"]
-        fields, changes = rest[: len(self.fields)], rest[len(self.fields) :]
-        for name, result in zip(self.fields, fields, strict=True):
-            result[:] = self.views[name].reshape(result.shape)
-        start = nstate
-        for name, size, result in zip(self.tracked, self.tracked_sizes, changes, strict=True):
-            after = row[:, start : start + size] = self.views[name]
-            before = after
-            if tracked_before is not None:
-                before = tracked_before[:, start - nstate : start - nstate + size]
-            result[:] = (after - before).reshape(result.shape)
-            start += size
 
 
 def _usable_cores() -> int:
