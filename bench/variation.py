@@ -8,6 +8,7 @@ All ratios come from one run.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -47,8 +48,10 @@ class VariationBench:
     """Control steps of a measurement."""
     peer_steps: int = 8
     """Control steps of a measurement of Brax, which is slower."""
-    repeats: int = 9
+    repeats: int = 15
     """Measurements of each contender, in turn with the others."""
+    seeds: int = 5
+    """Policies whose updates are measured in turn."""
     threads: int = 2
     """Cores to use."""
     peers: bool = True
@@ -133,7 +136,10 @@ def stepping(config: VariationBench, task: str) -> dict[str, Callable[[], float]
 
 
 def training(config: VariationBench, task: str) -> dict[str, Callable[[], float]]:
-    """A whole update of PPO, acting and learning, with the task's settings: updates a second."""
+    """A whole update of PPO, acting and learning, with the task's settings: updates a second.
+
+    Of several seeds in turn: how long a step takes depends on what the bodies do.
+    """
     import jax
 
     import worldline
@@ -143,11 +149,17 @@ def training(config: VariationBench, task: str) -> dict[str, Callable[[], float]
         env = worldline.make(task)
         settings = {**env.task.defaults.get("ppo", {}), "num_worlds": config.num_worlds}
         learner = ppo(worldline.Worlds(env, config.num_worlds, domain=drawn), PPOConfig(**settings))
-        start = learner.init(jax.random.key(0))
-        for _ in range(2):
-            start, _ = jax.block_until_ready(learner.update(start))
+
+        def begun(seed: int) -> Any:
+            state = learner.init(jax.random.key(seed))
+            for _ in range(2):
+                state, _ = jax.block_until_ready(learner.update(state))
+            return state
+
+        starts = itertools.cycle([begun(seed) for seed in range(config.seeds)])
 
         def rate() -> float:
+            start = next(starts)
             began = time.perf_counter()
             jax.block_until_ready(learner.update(start))
             return 1 / (time.perf_counter() - began)

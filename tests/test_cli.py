@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import worldline
-from worldline import cli
+from worldline import cli, compilation_cache
 from worldline import train as train_module
 from worldline.report import RenderUnavailableError
 from worldline.tasks.registry import list_tasks
@@ -364,7 +364,7 @@ def test_compiled_programs_are_kept_where_the_platform_has_its_caches(
     monkeypatch.setattr(sys, "platform", platform)
     for name, value in {"HOME": "/home/me", **variables}.items():
         monkeypatch.setenv(name, value)
-    assert cli._cache_folder() == Path(folder)
+    assert compilation_cache.cache_folder() == Path(folder)
 
 
 @pytest.fixture
@@ -377,22 +377,22 @@ def configured(monkeypatch):
 
 def test_the_cache_is_on_by_default(tmp_path, monkeypatch, configured):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
-    monkeypatch.setattr(cli, "_cache_folder", lambda: tmp_path)
-    cli._use_compilation_cache()
+    monkeypatch.setattr(compilation_cache, "cache_folder", lambda: tmp_path)
+    compilation_cache.use_compilation_cache()
     assert configured["jax_compilation_cache_dir"] == str(tmp_path / "worldline" / "jax")
     assert (tmp_path / "worldline" / "jax").is_dir()
 
 
 def test_a_cache_of_the_users_own_is_respected(configured):
-    cli._use_compilation_cache()
+    compilation_cache.use_compilation_cache()
     assert "jax_compilation_cache_dir" not in configured
 
 
 def test_where_no_cache_can_be_there_is_none(tmp_path, monkeypatch, configured):
     (tmp_path / "a-file").touch()
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
-    monkeypatch.setattr(cli, "_cache_folder", lambda: tmp_path / "a-file")
-    cli._use_compilation_cache()
+    monkeypatch.setattr(compilation_cache, "cache_folder", lambda: tmp_path / "a-file")
+    compilation_cache.use_compilation_cache()
     assert configured == {}
 
 

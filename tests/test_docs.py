@@ -14,6 +14,7 @@ import pytest
 import worldline.report
 import worldline.train
 from worldline import cli
+from worldline.arguments import parse, take_task, train_settings
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.sac import SACConfig, sac
 from worldline.learn.shac import SHACConfig, shac
@@ -79,9 +80,9 @@ def run_shell(code: str) -> None:
         command, *rest = arguments
         if command in ("eval", "render", "resume"):
             settings = getattr(cli, f"_{command.capitalize()}Settings")
-            cli._parse(settings, rest, f"worldline {command}")
+            parse(settings, rest, f"worldline {command}")
         elif command == "train" and "--out" not in rest:
-            cli._train_settings(*cli._take_task(rest))
+            train_settings(*take_task(rest))
         elif command == "train":
             short = ["--steps", "1", "--eval-episodes", "2", "--no-video", "--quiet"]
             assert cli.main([*arguments, *short]) == 0, line

@@ -18,8 +18,9 @@ from worldline.errors import ConfigError, RunError, TrainingDivergedError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
 from worldline.report import RunFolder
+from worldline.run_config import TrainConfig, resolved_config, saved_config
 from worldline.tasks.registry import list_tasks, load_task, task_class
-from worldline.train import TrainConfig, saved_config, train
+from worldline.train import train
 
 #: An update is 32 steps; an episode ends in every second one.
 PPO = PPOConfig(num_worlds=4, unroll_length=8, minibatches=1, epochs=1, actor_hidden=(4,))
@@ -182,7 +183,7 @@ def test_the_configuration_of_a_task_comes_back(name, tmp_path):
     algorithm = PPOConfig(**task.defaults.get("ppo", {}))
     config = TrainConfig(**task.defaults.get("train", {}), seed=5)
     env = worldline.Env(task, "fake")
-    resolved = train_module._resolved(name, env, config, algorithm)
+    resolved = resolved_config(name, env, config, algorithm)
     saved = saved_config(RunFolder.create(tmp_path / "run", resolved))
     again = load_task(saved["task"], **saved["options"])
     for field in dataclasses.fields(task_class(name)):

@@ -8,33 +8,25 @@ _BEGAN = time.perf_counter()  # before the heavy imports, which the run's clock 
 
 import contextlib
 import dataclasses
-import io
-import itertools
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from worldline.errors import (
-    ConfigError,
-    TaskError,
-    WorldlineError,
-    did_you_mean,
-)
+from worldline.arguments import HELP, parse, take_task, train_settings
+from worldline.compilation_cache import use_compilation_cache
+from worldline.errors import ConfigError, WorldlineError, did_you_mean
 
 if TYPE_CHECKING:
     from worldline.env.env import Env
     from worldline.learn.policy import Policy
     from worldline.report import RunFolder
     from worldline.train import Result
-
-T = TypeVar("T")
 
 _USAGE = """\
 usage: worldline COMMAND ...
@@ -49,16 +41,6 @@ usage: worldline COMMAND ...
   bench NAME     a published figure, measured here against its peers (from a checkout)
 
 `worldline COMMAND --help` tells more; `worldline train TASK --help` shows every setting."""
-
-_ANY_TASK = """\
-Train a policy for a TASK; `worldline list` names them. Each has defaults and further options of
-its own: see `worldline train TASK --help`."""
-
-_ANY_ALGORITHM = """
-
-`--algorithm NAME` chooses how it learns, by default ppo, and with it what can be set."""
-
-_HELP = ("-h", "--help")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,7 +80,7 @@ def _leave(status: int) -> int:
 
 
 def _run(name: str, argv: list[str]) -> int:
-    if name in (*_HELP, "help"):
+    if name in (*HELP, "help"):
         print(_USAGE)
         return 0
     if name == "--version":
@@ -114,47 +96,18 @@ def _run(name: str, argv: list[str]) -> int:
 def _train(argv: list[str]) -> int:
     from worldline.cluster import join
     from worldline.interrupt import graceful_stop
-    from worldline.train import make_environment, train
+    from worldline.run_config import make_environment, sighted
+    from worldline.train import train
 
-    name, rest = _take_task(argv)
-    settings = _train_settings(name, rest)
+    name, rest = take_task(argv)
+    settings = train_settings(name, rest)
     assert name is not None
     mesh = join(settings.cluster)
-    _use_compilation_cache()
+    use_compilation_cache()
     env = make_environment(settings.task, settings.run)
-    algorithm = _through_cameras(settings.algorithm, env)
-    algorithm = _seeing(algorithm) if settings.run.visible else algorithm
+    algorithm = sighted(settings.algorithm, env, settings.run)
     result = train(name, env, settings.run, algorithm, _BEGAN, graceful_stop(), mesh=mesh)
     return _tell(name, result)
-
-
-def _through_cameras(algorithm: T, env: Env) -> T:
-    """An algorithm whose policy reads images, where there are any, unless it says which.
-
-    They take the place of `privileged_state` where it would read that, else of `state`.
-    """
-    from worldline.learn.ppo import PPOConfig
-    from worldline.learn.sac import SACConfig
-    from worldline.pixels.camera import image_names
-
-    if env.cameras is None:
-        return algorithm
-    if not isinstance(algorithm, PPOConfig | SACConfig):
-        raise ConfigError("--pixels needs --algorithm ppo or sac; shac reads numbers alone")
-    read = algorithm.actor_obs
-    if image_names(read):
-        return algorithm
-    replaced = "privileged_state" if "privileged_state" in read else "state"
-    kept = [name for name in read if name != replaced]
-    return dataclasses.replace(algorithm, actor_obs=(*kept, *env.cameras.specs()))
-
-
-def _seeing(algorithm: T) -> T:
-    """An algorithm whose policy reads the context too."""
-    seen: tuple[str, ...] = algorithm.actor_obs  # type: ignore[attr-defined] # all have it
-    if "context" in seen:
-        return algorithm
-    return dataclasses.replace(algorithm, actor_obs=(*seen, "context"))  # type: ignore[type-var]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,9 +135,9 @@ def _resume(argv: list[str]) -> int:
     ]
     both: Any = dataclasses.make_dataclass("Settings", fields, frozen=True)
     both.__doc__ = _ResumeSettings.__doc__
-    parsed = _parse(both, argv, "worldline resume")
+    parsed = parse(both, argv, "worldline resume")
     mesh = join(parsed.cluster)
-    _use_compilation_cache()
+    use_compilation_cache()
     how: _ResumeSettings = parsed.run
     result = resume(how.run, how.steps, how.quiet, _BEGAN, graceful_stop(), mesh=mesh)
     return _tell(str(RunFolder.open(how.run).config["task"]), result)
@@ -229,11 +182,11 @@ class _EvalSettings:
 
 
 def _eval(argv: list[str]) -> int:
-    settings = _parse(_EvalSettings, argv, "worldline eval")
+    settings = parse(_EvalSettings, argv, "worldline eval")
     import jax
 
     from worldline.learn.rollout import evaluator
-    from worldline.train import check_seed, find_domain
+    from worldline.run_config import check_seed, find_domain
 
     if settings.episodes < 1:
         raise ConfigError(f"episodes is {settings.episodes}; give 1 or more")
@@ -263,8 +216,8 @@ def _eval_contexts(settings: _EvalSettings, folder: RunFolder, env: Env, policy:
     from rich.progress import Progress
 
     from worldline.report.context_map import plot_contexts
+    from worldline.run_config import find_domain
     from worldline.sweep import sweep
-    from worldline.train import find_domain
     from worldline.variation.options import read_draws, read_grid
 
     axes = read_grid(settings.context)
@@ -309,10 +262,11 @@ class _RenderSettings:
 
 
 def _render(argv: list[str]) -> int:
-    settings = _parse(_RenderSettings, argv, "worldline render")
+    settings = parse(_RenderSettings, argv, "worldline render")
     import jax
 
-    from worldline.train import check_seed, make_video
+    from worldline.run_config import check_seed
+    from worldline.train import make_video
 
     if not 0 < settings.seconds < float("inf"):
         raise ConfigError(f"seconds is {settings.seconds}; give more than 0")
@@ -338,7 +292,7 @@ class _ExportSettings:
 
 
 def _export(argv: list[str]) -> int:
-    settings = _parse(_ExportSettings, argv, "worldline export")
+    settings = parse(_ExportSettings, argv, "worldline export")
     from worldline.onnx_file import save_onnx
 
     folder, env, policy = _open_run(settings.run)
@@ -362,7 +316,7 @@ class _ListSettings:
 
 
 def _list(argv: list[str]) -> int:
-    settings = _parse(_ListSettings, argv, "worldline list")
+    settings = parse(_ListSettings, argv, "worldline list")
     from worldline.listing import fields_of, tasks
 
     for line in fields_of(settings.fields) if settings.fields else tasks():
@@ -383,7 +337,7 @@ class _InitSettings:
 
 
 def _init(argv: list[str]) -> int:
-    settings = _parse(_InitSettings, argv, "worldline init")
+    settings = parse(_InitSettings, argv, "worldline init")
     from worldline.scaffold import write_task
 
     file = write_task(settings.mjcf, settings.out, motors=settings.motors)
@@ -398,7 +352,7 @@ def _bench(argv: list[str]) -> int:
     if not names:
         raise ConfigError("the benchmarks are in the source; run this from a checkout of Worldline")
     name, *rest = argv or [""]
-    if name in _HELP:
+    if name in HELP:
         print(f"usage: worldline bench NAME ...\n\nNAME is one of {', '.join(names)}.")
         return 0
     if name not in names:
@@ -418,137 +372,17 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 }
 
 
-def _take_task(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The task among the arguments, wherever it stands, and the other arguments."""
-    from worldline.tasks.registry import list_tasks
-
-    known = [index for index, argument in enumerate(argv) if argument in list_tasks()]
-    # One that is misspelt is the first argument that is no option, nor follows one.
-    follows = [a.startswith("-") and "=" not in a for a in ("", *argv)]
-    alone = [i for i, argument in enumerate(argv) if argument[:1] != "-" and not follows[i]]
-    for index in (*known, *alone):
-        return argv[index], argv[:index] + argv[index + 1 :]
-    if set(_HELP) & set(argv):
-        return None, argv
-    raise TaskError("worldline train needs a TASK, such as gym/ant; `worldline list` names them")
-
-
-def _train_settings(name: str | None, argv: list[str]) -> Any:
-    """`run`, `algorithm`, `cluster` and `task` from the arguments, over the task's own defaults."""
-    from worldline.cluster import ClusterConfig
-    from worldline.learn.algorithms import find_algorithm
-    from worldline.tasks.registry import task_class
-    from worldline.train import TrainConfig
-
-    chosen, rest = _take_algorithm(argv)
-    task = None if name is None else task_class(name)
-    defaults = {} if task is None else task.defaults
-    config = find_algorithm(chosen).config
-    unprefixed = tyro.conf.arg(name="")
-    run = TrainConfig(**defaults.get("train", {}))
-    algorithm = config(**defaults.get(chosen, {}))
-    fields: list[Any] = [
-        ("run", Annotated[TrainConfig, unprefixed], dataclasses.field(default=run)),
-        ("algorithm", Annotated[config, unprefixed], dataclasses.field(default=algorithm)),
-    ]
-    cluster = Annotated[ClusterConfig, unprefixed]
-    fields.append(("cluster", cluster, dataclasses.field(default=ClusterConfig())))
-    if task is not None:
-        fields.append(("task", task))
-    settings = dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True)
-    settings.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
-    return _parse(settings, rest, f"worldline train {name or 'TASK'}")
-
-
-def _take_algorithm(argv: list[str]) -> tuple[str, list[str]]:
-    """The algorithm among the arguments, and the other arguments.
-
-    It decides which options there are, and so is read before them.
-    """
-    for index, argument in enumerate(argv):
-        option, is_one, value = argument.partition("=")
-        if option == "--algorithm":
-            after = index + 1 if is_one else index + 2
-            value = value if is_one else "".join(argv[index + 1 : after])
-            return value, argv[:index] + argv[after:]
-    return "ppo", argv
-
-
-def _parse(settings: type[T], argv: list[str], prog: str) -> T:
-    """Settings from arguments by tyro, with its boxed complaints as errors of one line."""
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            parsed, unknown = tyro.cli(
-                settings,
-                args=argv,
-                prog=prog,
-                return_unknown_args=True,
-            )
-    except SystemExit as exit_:
-        if not exit_.code:  # help was asked for, and given
-            raise
-        raise ConfigError(f"{_unboxed(complaint.getvalue())}; see `{prog} --help`") from None
-    if unknown:
-        given = next((a for a in unknown if a.startswith("-")), unknown[0])
-        near = did_you_mean(given, _options(settings)) if given.startswith("--") else ""
-        raise ConfigError(f"{prog} takes no {given!r}{near or f'; see `{prog} --help`'}")
-    return parsed
-
-
-def _unboxed(box: str) -> str:
-    """What tyro says in a box, from under the title to the first rule, in one line."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    rows = [row.strip("│ ") for row in plain.splitlines()[1:]]
-    parts = itertools.groupby(rows, key=lambda row: bool(row.strip("╰╯─-")))
-    return next((" ".join(part).rstrip(".") for has_words, part in parts if has_words), plain)
-
-
-def _options(settings: Any, prefix: str = "--") -> Iterator[str]:
-    """The options that stand for the fields of a dataclass that have defaults."""
-    for field in dataclasses.fields(settings):
-        kind: Any = getattr(field.type, "__origin__", field.type)  # what an Annotated type is of
-        if dataclasses.is_dataclass(kind):
-            yield from _options(kind, f"{prefix}task." if field.name == "task" else prefix)
-        elif field.default is not field.default_factory:
-            yield prefix + field.name.replace("_", "-")
-
-
 def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
     """A run folder, the environment that it was trained in, and its policy."""
     from worldline.policy_file import load_policy
     from worldline.report import RunFolder
-    from worldline.train import environment_of, saved_config
+    from worldline.run_config import environment_of, saved_config
 
-    _use_compilation_cache()
+    use_compilation_cache()
     folder = RunFolder.open(path)
     saved_config(folder)  # before what is wrong with its policy
     policy = load_policy(folder.path)
     return folder, environment_of(folder), policy
-
-
-def _use_compilation_cache() -> None:
-    """Keeps compiled programs in the user's cache folder, for the next process."""
-    import jax
-
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        folder = _cache_folder() / "worldline" / "jax"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            return  # everything works without
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def _cache_folder() -> Path:
-    """Where this platform has programs keep what they can make again."""
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local").expanduser()
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches").expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
 
 
 @contextlib.contextmanager

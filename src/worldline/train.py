@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -27,9 +27,8 @@ from worldline.checkpoint import (
 )
 from worldline.cluster import any_of, check_same, is_first, losses_told, of_first
 from worldline.env.env import Env
-from worldline.env.task import Task
 from worldline.env.worlds import Worlds
-from worldline.errors import ConfigError, RunError, TaskError, did_you_mean
+from worldline.errors import ConfigError, RunError, did_you_mean
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
 from worldline.learn.layout import on_devices, place, whole
 from worldline.learn.policy import Policy
@@ -37,17 +36,21 @@ from worldline.learn.population import population
 from worldline.learn.rollout import Evaluation, evaluator, record
 from worldline.learn.run import Learner, run
 from worldline.pixels.augment import Augmentation
-from worldline.pixels.camera import read_cameras
-from worldline.pixels.cameras import Cameras
 from worldline.records import Records
 from worldline.report import ProgressDisplay, RenderUnavailableError, RunFolder, render_episode
 from worldline.report.inputs import as_picture, seen_frames, write_inputs
 from worldline.report.run_folder import library_versions
-from worldline.tasks.registry import load_task
+from worldline.run_config import TrainConfig as TrainConfig
+from worldline.run_config import (
+    algorithm_of,
+    environment_of,
+    find_domain,
+    resolved_config,
+    run_config,
+    saved_config,
+)
 from worldline.trackers import Trackers, check_trackers
 from worldline.types import Key
-from worldline.variation.context import Context
-from worldline.variation.domain import AbstractDomain
 from worldline.variation.options import read_draws
 
 S = TypeVar("S")
@@ -59,62 +62,6 @@ StopSignal: TypeAlias = AbstractContextManager[Callable[[], bool]]
 MakeLearner: TypeAlias = Callable[[Worlds, Any], Learner[Any]]
 
 _NEVER: StopSignal = contextlib.nullcontext(lambda: False)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """A run around the algorithm."""
-
-    steps: int = 2_000_000
-    """Environment steps, over all worlds; of each seed."""
-    seed: int = 0
-    """Decides every random number of the run."""
-    seeds: int = 1
-    """Train so many seeds in one program: `seed`, `seed + 1`, ..."""
-    physics: str = "native"
-    """The engine: native or fake."""
-    domain: str = ""
-    """What each episode's physics is drawn from: light, medium or hard, or a domain of the task's
-    own; `worldline list --fields TASK` names them. Empty: every world is as the model says."""
-    context: tuple[str, ...] = ()
-    """Context features, and what they are drawn from in each episode: gravity=-12:-8 (uniform),
-    friction=0.5,1.0 (a choice), viscosity=0.1."""
-    visible: bool = False
-    """Whether the policy sees the context."""
-    pixels: tuple[str, ...] = ()
-    """Cameras of the model through which the policy sees, and unless `actor_obs` says otherwise
-    sees alone: fixed, or front=84x84 (height x width; by default 64x64)."""
-    frames: int = 3
-    """How many of the latest images it sees at once."""
-    depth: bool = False
-    """Whether it sees distances beside colours."""
-    renderer: Literal["auto", "opengl", "warp"] = "auto"
-    """What draws the images."""
-    out: Path | None = None
-    """The run folder, new or empty; by default runs/<task>-<time>-s<seed>."""
-    init_from: Path | None = None
-    """A run to begin from: parts of its last checkpoint."""
-    init_parts: tuple[str, ...] = ("actor", "critic", "statistics")
-    """Which parts."""
-    evaluations: int = 10
-    """How often the policy is evaluated and saved, evenly over the run; the last time at its end.
-    """
-    eval_episodes: int = 16
-    """Episodes of an evaluation, in worlds of their own, with the most likely actions."""
-    video: bool = True
-    """Whether to render an episode at the end."""
-    track: tuple[str, ...] = ()
-    """Where to send the numbers as well: wandb, mlflow."""
-    quiet: bool = False
-    """Show no progress."""
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "seeds", "evaluations", "eval_episodes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; give 1 or more")
-        check_seed(self.seed)
-        check_seed(self.seed + self.seeds - 1)
-
 
 #: What may be otherwise when a run goes on: the rest decides its numbers.
 _MAY_CHANGE = {"steps", "out", "evaluations", "eval_episodes", "video", "track", "quiet"}
@@ -179,7 +126,7 @@ def train(
     learner = _learner(env, config, algorithm, make_learner, mesh)
     learner = begin_from(config.init_from, learner, config.init_parts)
     assess = _assessment(env, config)
-    resolved = _resolved(task, env, config, algorithm)
+    resolved = resolved_config(task, env, config, algorithm)
     with contextlib.ExitStack() as stack:
         stopped = stack.enter_context(stop_signal)
         folder = None
@@ -224,7 +171,7 @@ def resume(
         if is_first():
             folder.lock()
         saved = saved_config(folder)
-        config = _run_config(saved, steps, quiet)
+        config = run_config(saved, steps, quiet)
         check_trackers(config.track)
         env = environment_of(folder) if env is None else env
         learner = _learner(env, config, algorithm_of(saved), make_learner, mesh)
@@ -385,77 +332,6 @@ def make_video(
     return clip.note
 
 
-def check_seed(seed: int) -> None:
-    """Refuses what is no seed.
-
-    Raises:
-        ConfigError: it is negative, or so large that JAX would drop its higher bits without a word.
-    """
-    if not 0 <= seed < 2**32:
-        raise ConfigError(f"seed is {seed}; give 0 to {2**32 - 1}")
-
-
-def saved_config(folder: RunFolder) -> dict[str, Any]:
-    """The configuration of a run, with tuples where JSON has lists.
-
-    So `load_task(config["task"], **config["options"])` makes the run's task again, and
-    `find_algorithm(name).config(**config[name])`, with `name = config["algorithm"]`, its algorithm.
-
-    Raises:
-        RunError: the folder's configuration is none of a training run.
-    """
-    config: dict[str, Any] = _tuples(folder.config)
-    missing = {"task", "options", "physics", "algorithm"} - config.keys()
-    if missing:
-        raise RunError(
-            f"{str(folder.path)!r} is no training run: its config.json lacks {min(missing)!r}; "
-            "give a folder that `worldline train` made"
-        )
-    return config
-
-
-def algorithm_of(saved: Mapping[str, Any]) -> Any:
-    """The algorithm's configuration in that of a run, from `saved_config`."""
-    name = saved["algorithm"]
-    return find_algorithm(name).config(**saved[name])
-
-
-def environment_of(folder: RunFolder) -> Env:
-    """The environment that a run was trained in.
-
-    Raises:
-        RunError: this version has no such task, or it has other options.
-    """
-    config = saved_config(folder)
-    try:
-        task = load_task(config["task"], **config["options"])
-    except (TaskError, TypeError) as error:
-        version = folder.versions.get("worldline")
-        raise RunError(f"{str(folder.path)!r} was made by worldline {version}: {error}") from error
-    return make_environment(task, _run_config(config, None, quiet=True))
-
-
-def make_environment(task: Task, config: TrainConfig) -> Env:
-    """The environment of a run: the task on its engine, with the run's context and cameras."""
-    names = read_draws(config.context)
-    context = Context(names, visible=names if config.visible else ())
-    views = read_cameras(config.pixels, stack=config.frames, depth=config.depth)
-    cameras = Cameras(task.model, views, config.renderer) if views else None
-    return Env(task, config.physics, context, cameras)
-
-
-def find_domain(task: Task, name: str) -> AbstractDomain | None:
-    """A domain of a task by name; none by an empty one.
-
-    Raises:
-        ConfigError: the task has no such domain.
-    """
-    domains = task.domains if name else {}
-    if name and name not in domains:
-        raise ConfigError(f"the task has no domain {name!r}{did_you_mean(name, domains)}")
-    return domains.get(name)
-
-
 def _learner(
     env: Env,
     config: TrainConfig,
@@ -507,36 +383,6 @@ def _is_evaluated(step: int, steps_per_update: int, config: TrainConfig) -> bool
     """Whether one of the evaluations, even over the run, falls into the update that led here."""
     before = (step - steps_per_update) * config.evaluations // config.steps
     return step * config.evaluations // config.steps > before
-
-
-def _run_config(saved: Mapping[str, Any], steps: int | None, quiet: bool) -> TrainConfig:
-    """The run's configuration, from `saved_config`, with other steps if they are given."""
-    names = [field.name for field in dataclasses.fields(TrainConfig)]
-    known = {name: saved[name] for name in names if name in saved}
-    init_from = known.get("init_from") and Path(known["init_from"])
-    given = known | {"init_from": init_from, "steps": steps or saved["steps"], "quiet": quiet}
-    return TrainConfig(**given)
-
-
-def _resolved(task: str, env: Env, config: TrainConfig, algorithm: Any) -> dict[str, Any]:
-    """The whole configuration, from which the run can be made again."""
-    name = name_of_algorithm(algorithm)
-    options = {f.name: getattr(env.task, f.name) for f in dataclasses.fields(env.task) if f.init}
-    return {
-        "task": task,
-        "options": options,
-        **dataclasses.asdict(config),
-        "out": None,
-        "algorithm": name,
-        name: dataclasses.asdict(algorithm),
-    }
-
-
-def _tuples(value: Any) -> Any:
-    """A JSON value with a tuple for every list."""
-    if isinstance(value, dict):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _summary(evaluation: Evaluation) -> dict[str, Any]:

@@ -310,12 +310,6 @@ def test_a_configuration_that_cannot_be_is_refused(change, message):
         dataclasses.replace(CONFIG, **change)
 
 
-def test_a_policy_that_sees_has_no_such_memory():
-    config = dataclasses.replace(CONFIG, actor_obs=("pixels/top",))
-    with pytest.raises(ConfigError, match="sees 'pixels/top' has no such memory; observe several"):
-        ppo(worlds(), config)
-
-
 def test_nothing_is_traced_again():
     state, before = begun(), TRACES.copy()
     assert before["act"] >= 1 and before["learn"] >= 1

@@ -12,6 +12,7 @@ from worldline.learn.sac import SACConfig
 from worldline.pixels.camera import Camera, image_names, read_cameras
 from worldline.policy_file import load_policy
 from worldline.report import RunFolder
+from worldline.run_config import TrainConfig, sighted
 from worldline.tasks.robot.pick_cube import PickCube
 
 
@@ -52,7 +53,7 @@ def test_cameras_need_an_algorithm_that_sees(capsys):
 def test_images_take_the_place_of_what_only_a_simulator_knows(read, through):
     env = Env(PickCube(), "fake", cameras={"front": Camera("front", 16, 16)})
     for config in (PPOConfig(actor_obs=read), SACConfig(actor_obs=read)):
-        assert cli._through_cameras(config, env).actor_obs == through
+        assert sighted(config, env, TrainConfig()).actor_obs == through
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ arithmetic). Each is traced once.
 
 Every piece can be another: `ppo` takes functions for the networks, the loss, the optimiser, the
 advantage, the rollout and the curriculum. Those at hand are in `ppo_networks`, here, in `returns`,
-`rollout` and `curriculum`; how a rollout becomes minibatches is in `ppo_samples`.
+`rollout` and `curriculum`; the configuration is in `ppo_config`, the training state in `ppo_state`,
+and how a rollout becomes minibatches in `ppo_samples`.
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ from worldline.env.worlds import WorldsState
 from worldline.errors import ConfigError, did_you_mean
 from worldline.learn.curriculum import Curriculum, moved
 from worldline.learn.images import changed, draw_changes, is_image_array
-from worldline.learn.nets import ACTIVATIONS, Activation
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.places import Place
-from worldline.learn.policy import Policy, Squash, critic_keys, numbers_of, select
+from worldline.learn.policy import Policy, critic_keys, numbers_of, select
+from worldline.learn.ppo_config import PPOConfig as PPOConfig
+from worldline.learn.ppo_config import check_for_memory
 from worldline.learn.ppo_networks import MakeNetworks as MakeNetworks
 from worldline.learn.ppo_networks import Networks as Networks
 from worldline.learn.ppo_networks import gru_networks as gru_networks
 from worldline.learn.ppo_networks import heads_and_features, networks_for, part_of
 from worldline.learn.ppo_networks import mlp_networks as mlp_networks
+from worldline.learn.ppo_networks import seeing_gru_networks as seeing_gru_networks
 from worldline.learn.ppo_networks import seeing_networks as seeing_networks
 from worldline.learn.ppo_samples import Batch as Batch
 from worldline.learn.ppo_samples import (
@@ -50,197 +53,15 @@ from worldline.learn.ppo_samples import (
     shuffled,
     valuer_for,
 )
+from worldline.learn.ppo_state import Acting, Learning, Numbers
+from worldline.learn.ppo_state import PPOState as PPOState
 from worldline.learn.recurrent import as_recurrent
 from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 from worldline.learn.successors import LeanWorlds, Valuer
-from worldline.learn.vision import Architecture, SharedEyes
-from worldline.pixels.augment import Augmentation
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PPOConfig:
-    """How PPO trains. The defaults suit small bodies; each task brings its own beside it."""
-
-    num_worlds: int = 128
-    """Worlds that act side by side (B)."""
-    unroll_length: int = 64
-    """Control steps each world takes between two rounds of learning (T)."""
-    epochs: int = 5
-    """Passes over a rollout."""
-    minibatches: int = 16
-    """Gradient steps in a pass; divides num_worlds * unroll_length."""
-    learning_rate: float = 1e-3
-    """Of Adam; where it starts, if it is annealed or adaptive."""
-    anneal_steps: int = 0
-    """Environment steps over which the learning rate falls linearly to a tenth; 0: it stays."""
-    target_kl: float = 0.02
-    """KL divergence at the end of a pass that the learning rate is led to; 0: it is fixed."""
-    discount: float = 0.99
-    """Per control step."""
-    gae_lambda: float = 0.95
-    """Of generalised advantage estimation."""
-    clip: float = 0.2
-    """How far the probability ratio may go from 1 before its gradient stops."""
-    value_clip: float = 0.0
-    """The same for the value, in units of its target's scale; 0: not clipped."""
-    value_weight: float = 0.5
-    """Of the value loss beside the policy loss."""
-    entropy_weight: float = 0.0
-    """Of the entropy bonus."""
-    max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm."""
-    actor_obs: tuple[str, ...] = ("state",)
-    """Parts of a dict of observations that the policy reads."""
-    critic_obs: tuple[str, ...] | None = None
-    """Parts that the critic reads; None: the policy's, and `privileged_state` where there is one.
-    """
-    normalize_observations: bool = True
-    """By the running mean and variance of all observations."""
-    normalize_rewards: bool = True
-    """By the running standard deviation of the discounted return."""
-    normalize_advantages: bool = True
-    """In each minibatch."""
-    actor_hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of the policy."""
-    critic_hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of the value function."""
-    activation: Activation = "tanh"
-    """Between layers."""
-    initial_log_std: float = -0.5
-    """Spread of the first policy, in units of half the action range."""
-    squash: Squash = "clip"
-    """How the policy's unbounded choice comes into the action bounds."""
-    recurrent_size: int = 0
-    """Units of the memory that policy and critic each have of an episode; 0: neither has one."""
-    encoder: Architecture = "patches"
-    """How images are looked at, where any are observed."""
-    image_features: int = 128
-    """Numbers that an encoder makes of each image."""
-    share_encoder: bool = True
-    """Whether actor and critic look through the same encoders, where they observe the same."""
-    normalize_channels: bool = False
-    """Whether each channel of an image is brought to mean 0 and variance 1."""
-    random_shift: int = 0
-    """Images are shifted by up to so many pixels, alike over a rollout and anew in each epoch."""
-    brightness: float = 0.0
-    """Up to this share of the full range is added to colours, or taken from them; likewise."""
-    contrast: float = 0.0
-    """Colours move by up to this share from their mean, or towards it; likewise."""
-    cutout: int = 0
-    """The side of a grey square somewhere in each image, in pixels; likewise."""
-
-    @property
-    def augmentation(self) -> Augmentation:
-        """How images are changed to learn from."""
-        return Augmentation(
-            shift=self.random_shift,
-            brightness=self.brightness,
-            contrast=self.contrast,
-            cutout=self.cutout,
-        )
-
-    def __post_init__(self) -> None:
-        counts = ("num_worlds", "unroll_length", "epochs", "minibatches")
-        positive = (*counts, "learning_rate", "max_grad_norm", "clip")
-        for name in positive:
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
-        for name in ("discount", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
-        if self.recurrent_size < 0:
-            raise ConfigError(f"recurrent_size is {self.recurrent_size}; give 0 or more")
-        _ = self.augmentation
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ConfigError(f"activation is {self.activation!r}; there are {known}")
-        if self.anneal_steps and self.target_kl:
-            raise ConfigError(
-                f"anneal_steps is {self.anneal_steps} and target_kl is {self.target_kl}: both lead "
-                "the learning rate; set one of them to 0"
-            )
-        steps = self.num_worlds * self.unroll_length
-        if steps % self.minibatches:
-            raise ConfigError(
-                f"{self.num_worlds} worlds x {self.unroll_length} steps = {steps} do not divide "
-                f"into {self.minibatches} minibatches; change one of the three"
-            )
-        if self.recurrent_size:
-            _check_for_memory(self)
-
-
-def _check_for_memory(config: PPOConfig) -> None:
-    """Refuses what networks with a memory cannot learn by: their samples are whole worlds."""
-    if config.augmentation:
-        raise ConfigError(
-            "images are not changed for networks with a memory; set random_shift, brightness, "
-            "contrast and cutout to 0"
-        )
-    if config.num_worlds % config.minibatches:
-        raise ConfigError(
-            f"{config.num_worlds} worlds do not divide into {config.minibatches} minibatches, and "
-            "with a memory each is of whole worlds; change one of the two"
-        )
-
-
-class Numbers(eqx.Module):
-    """The configuration's numbers as arrays: `with_numbers` changes one and recompiles nothing."""
-
-    learning_rate: Array
-    """Where it starts."""
-    anneal_updates: Array
-    """Updates over which it falls to a tenth; 0: it stays."""
-    target_kl: Array
-    discount: Array
-    gae_lambda: Array
-    clip: Array
-    value_clip: Array
-    value_weight: Array
-    entropy_weight: Array
-    max_grad_norm: Array
-
-
-class Acting(eqx.Module):
-    """The part of the training state that acting reads and moves on."""
-
-    worlds: WorldsState
-    memory: PyTree
-    """What the policy remembers of each world's episode, `(B, ...)`; `()` without a memory."""
-    key: Key
-
-
-class Learning(eqx.Module):
-    """The part of the training state that learning reads and moves on."""
-
-    networks: Networks | SharedEyes
-    optimizer: PyTree
-    learning_rate: Array
-    statistics: RunningStatistics
-    """Of what the policy observes."""
-    critic_statistics: RunningStatistics
-    """Of what the critic observes."""
-    critic_memory: PyTree
-    """What the critic remembers of each world's episode, `(B, ...)`; `()` without a memory."""
-    return_so_far: Array
-    """Each world's discounted sum of rewards in its episode, `(B,)`."""
-    return_statistics: RunningStatistics
-    """Of those sums."""
-    numbers: Numbers
-    updates: Array
-    """Updates so far, `()` int32."""
-    key: Key
-
-
-class PPOState(eqx.Module):
-    """All that training is, in one pytree."""
-
-    acting: Acting
-    learning: Learning
-
 
 #: From networks, a batch and the numbers to what is minimised, `()`, and what to report of it.
 Loss: TypeAlias = Callable[[Networks, Batch, Numbers], tuple[Array, Metrics]]
@@ -264,7 +85,7 @@ def ppo(
         config: how to train.
         networks: makes policy and critic; by default `mlp_networks(config)`, with a
             `recurrent_size` `gru_networks(config)`, or where they observe images
-            `seeing_networks(config, ...)`.
+            `seeing_networks(config, ...)` or `seeing_gru_networks(config, ...)`.
         loss: by default `clipped_loss`.
         optimizer: turns a gradient into the direction of a step, whose length is the learning
             rate of the state; by default Adam's.
@@ -403,7 +224,7 @@ def _begin_learning(
     ]
     networks = pieces.networks(networks_key, nobs, ncritic, nact)
     if have_memory(networks):
-        _check_for_memory(config)
+        check_for_memory(config)
     steps_per_update = config.num_worlds * config.unroll_length
     numbers = {
         field.name: jnp.float32(getattr(config, field.name))

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from worldline.errors import ConfigError
 from worldline.learn.nets import MLP, Actor
 from worldline.learn.places import PlaceEnv
+from worldline.learn.ppo_config import PPOConfig
 from worldline.learn.recurrent import GRU, GRUNetwork
-from worldline.learn.vision import Eyes, SeeingActor, SeeingCritic, SharedEyes
+from worldline.learn.vision import (
+    Eyes,
+    SeeingActor,
+    SeeingCritic,
+    SeeingRecurrent,
+    SharedEyes,
+)
 from worldline.pixels.camera import image_names, image_shapes
 from worldline.types import Key, PyTree
-
-if TYPE_CHECKING:
-    from worldline.learn.ppo import PPOConfig
 
 
 class Networks(eqx.Module):
@@ -55,7 +58,7 @@ def _dense(config: PPOConfig, key: Key, nobs: int, ncritic: int, nact: int) -> N
     )
 
 
-def gru_networks(config: PPOConfig) -> MakeNetworks:
+def gru_networks(config: PPOConfig) -> Callable[[Key, int, int, int], Networks]:
     """A gated recurrent unit for each, and dense layers as in `mlp_networks` on what is observed
     and what is remembered.
     """
@@ -79,50 +82,72 @@ def seeing_networks(config: PPOConfig, images: Mapping[str, Sequence[int]]) -> M
         config: how they are; which images each observes is in `actor_obs` and `critic_obs`.
         images: the shape of each image: height, width, channels.
     """
+    of_actor, of_critic = _seen(config, images)
+    shared = config.share_encoder and config.critic_obs in (None, config.actor_obs)
+
+    def make(key: Key, nobs: int, ncritic: int, nact: int) -> Networks | SharedEyes:
+        head_key, actor_key, critic_key = jax.random.split(key, 3)
+        eyes = _eyes(config, actor_key, of_actor)
+        sizes = nobs + eyes.size, ncritic + config.image_features * len(of_critic)
+        heads = _dense(config, head_key, *sizes, nact)
+        if shared and sizes[0] == sizes[1]:
+            return SharedEyes(eyes, heads.actor, heads.critic)
+        return Networks(
+            actor=SeeingActor(eyes, heads.actor),
+            critic=SeeingCritic(_eyes(config, critic_key, of_critic), heads.critic),
+        )
+
+    return make
+
+
+def seeing_gru_networks(config: PPOConfig, images: Mapping[str, Sequence[int]]) -> MakeNetworks:
+    """An encoder for each image, and behind them a memory and dense layers as in `gru_networks`.
+
+    Actor and critic look through encoders of their own. The arguments are as in `seeing_networks`.
+    """
+    of_actor, of_critic = _seen(config, images)
+    with_memory = gru_networks(config)
+
+    def make(key: Key, nobs: int, ncritic: int, nact: int) -> Networks:
+        network_key, actor_key, critic_key = jax.random.split(key, 3)
+        actor, critic = _eyes(config, actor_key, of_actor), _eyes(config, critic_key, of_critic)
+        behind = with_memory(network_key, nobs + actor.size, ncritic + critic.size, nact)
+        return Networks(
+            actor=SeeingRecurrent(actor, behind.actor),
+            critic=SeeingRecurrent(critic, behind.critic),
+        )
+
+    return make
+
+
+def _seen(
+    config: PPOConfig, images: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, Sequence[int]], dict[str, Sequence[int]]]:
+    """The images that the actor observes, and those that the critic does."""
     critic_obs = config.actor_obs if config.critic_obs is None else config.critic_obs
     of_actor, of_critic = (
         {name: images[name] for name in image_names(keys)}
         for keys in (config.actor_obs, critic_obs)
     )
+    return of_actor, of_critic
 
-    def eyes(key: Key, images: Mapping[str, Sequence[int]]) -> Eyes:
-        kind, features = config.encoder, config.image_features
-        return Eyes.initial(
-            key, images, kind, features, normalize_channels=config.normalize_channels
-        )
 
-    def make(key: Key, nobs: int, ncritic: int, nact: int) -> Networks | SharedEyes:
-        head_key, actor_key, critic_key = jax.random.split(key, 3)
-        sizes = (
-            nobs + config.image_features * len(of_actor),
-            ncritic + config.image_features * len(of_critic),
-        )
-        heads = _dense(config, head_key, *sizes, nact)
-        if config.share_encoder and critic_obs == config.actor_obs and sizes[0] == sizes[1]:
-            return SharedEyes(eyes(actor_key, of_actor), heads.actor, heads.critic)
-        return Networks(
-            actor=SeeingActor(eyes(actor_key, of_actor), heads.actor),
-            critic=SeeingCritic(eyes(critic_key, of_critic), heads.critic),
-        )
-
-    return make
+def _eyes(config: PPOConfig, key: Key, images: Mapping[str, Sequence[int]]) -> Eyes:
+    kind, features = config.encoder, config.image_features
+    return Eyes.initial(key, images, kind, features, normalize_channels=config.normalize_channels)
 
 
 def networks_for(config: PPOConfig, env: PlaceEnv) -> MakeNetworks:
     """Networks for what policy and critic observe.
 
     Raises:
-        ConfigError: there is no such image to observe, or a policy that sees is to have a memory.
+        ConfigError: there is no such image to observe.
     """
     names = image_names({*config.actor_obs, *(config.critic_obs or ())})
     if not names:
         return gru_networks(config) if config.recurrent_size else mlp_networks(config)
-    if config.recurrent_size:
-        raise ConfigError(
-            f"recurrent_size is {config.recurrent_size}, but a policy that sees {names[0]!r} has "
-            "no such memory; observe several frames at once instead (--frames, Camera.stack)"
-        )
-    return seeing_networks(config, image_shapes(env.observation_space, names))
+    make = seeing_gru_networks if config.recurrent_size else seeing_networks
+    return make(config, image_shapes(env.observation_space, names))
 
 
 def part_of(networks: Any, name: str) -> PyTree:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from worldline.learn.images import with_images_of
 from worldline.learn.policy import critic_keys, normalized, numbers_of, select
+from worldline.learn.ppo_config import PPOConfig
+from worldline.learn.ppo_state import Learning
 from worldline.learn.recurrent import Recurrent, as_recurrent, segments_for
 from worldline.learn.returns import discounted_return_so_far, generalized_advantage
 from worldline.learn.rollout import Rollout
 from worldline.learn.successors import CUT_VALUE, Valuer, is_lean, next_values
 from worldline.pixels.camera import image_names
 from worldline.types import Array, Key, Observation, PyTree
-
-if TYPE_CHECKING:
-    from worldline.learn.ppo import Learning, PPOConfig
 
 
 class Batch(NamedTuple):
@@ -147,9 +146,10 @@ def arranged(learning: Learning, samples: Batch, first: Array, memory: PyTree) -
         flat = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), samples)
         return flat._replace(critic_obs=with_images_of(flat.critic_obs, flat.obs))
     worlds, first = jax.tree.map(lambda x: x.swapaxes(0, 1), (samples, first))
+    critic_obs = with_images_of(worlds.critic_obs, worlds.obs)
     return worlds._replace(
         obs=segments_for(networks.actor, memory, worlds.obs, first),
-        critic_obs=segments_for(networks.critic, learning.critic_memory, worlds.critic_obs, first),
+        critic_obs=segments_for(networks.critic, learning.critic_memory, critic_obs, first),
     )
 
 

@@ -8,7 +8,7 @@ is seen through the present ones: there are no target encoders.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,11 @@ from worldline.learn.images import changed, draw_changes
 from worldline.learn.nets import MLP, StateDependentActor
 from worldline.learn.policy import critic_keys, normalized, select
 from worldline.learn.replay import Transitions
+from worldline.learn.sac_config import SACConfig
 from worldline.learn.sac_networks import Networks, squashed_draw, values
+from worldline.learn.sac_state import Learning
 from worldline.learn.vision import Eyes, joined
 from worldline.types import Array, Key, Observation
-
-if TYPE_CHECKING:
-    from worldline.learn.sac import Learning, SACConfig
 
 
 class Batch(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -11,12 +10,10 @@ import jax.numpy as jnp
 
 from worldline.errors import ConfigError
 from worldline.learn.nets import MLP, Gaussian, StateDependentActor, log_tanh_slope
+from worldline.learn.sac_config import SACConfig
 from worldline.learn.vision import Eyes, SeeingActor
 from worldline.pixels.camera import image_names
 from worldline.types import Array, Key
-
-if TYPE_CHECKING:
-    from worldline.learn.sac import SACConfig
 
 
 class Networks(eqx.Module):

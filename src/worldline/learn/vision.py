@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from worldline.errors import ConfigError, did_you_mean
 from worldline.learn.nets import MLP, Actor, Gaussian, StateDependentActor, layer_normalized
-from worldline.types import Array, Key
+from worldline.learn.recurrent import Recurrent
+from worldline.types import Array, Key, PyTree
 
 Architecture: TypeAlias = Literal["patches", "nature"]
 
@@ -171,6 +172,11 @@ class Eyes(eqx.Module):
         ]
         return cls(encoders, tuple(sorted(images)))
 
+    @property
+    def size(self) -> int:
+        """How many features the images become."""
+        return sum(encoder.last.biases[-1].shape[0] for encoder in self.encoders)
+
     def features(self, obs: Any) -> dict[str, Array]:
         """What the images of an observation become, `(..., features)` each."""
         pairs = zip(self.names, self.encoders, strict=True)
@@ -215,6 +221,26 @@ class SeeingCritic(eqx.Module):
     def __call__(self, obs: Any) -> Array:
         """The value, `(..., 1)`."""
         return self.head(self.eyes(obs))
+
+
+class SeeingRecurrent(Recurrent):
+    """A network with a memory that sees."""
+
+    eyes: Eyes
+    network: Recurrent
+    """Of the numbers of an observation, and the features of its images beside them."""
+
+    def start(self, *lead: int) -> PyTree:
+        """The network's."""
+        return self.network.start(*lead)
+
+    def step(self, memory: PyTree, x: Any) -> tuple[PyTree, Any]:
+        """See `Recurrent`."""
+        return self.network.step(memory, self.eyes(x))
+
+    def over(self, memory: PyTree, x: Any, first: Array) -> tuple[PyTree, Any]:
+        """See `Recurrent`; all images are looked at at once."""
+        return self.network.over(memory, self.eyes(x), first)
 
 
 class SharedEyes(eqx.Module):

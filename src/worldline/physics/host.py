@@ -4,8 +4,6 @@ XLA calls one C function, which finds the Python function by the name that the p
 gives it NumPy views of XLA's own operands and results. Lowering a program, which every process does
 anew, enters its functions under their names; so JAX can keep what it compiled from it in its cache,
 which it does not with `jax.pure_callback`, whose programs carry an address.
-
-The structures are those of `xla/ffi/api/c_api.h`, API version 0.3, in `jax.ffi.include_dir()`.
 """
 
 from __future__ import annotations
@@ -15,31 +13,29 @@ import contextlib
 import ctypes
 import functools
 import itertools
-import math
 import threading
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    byref,
-    c_char,
-    c_int,
-    c_int64,
-    c_size_t,
-    c_uint32,
-    c_void_p,
-    pointer,
-    sizeof,
-)
+from ctypes import CFUNCTYPE, POINTER, byref, c_void_p, pointer, sizeof
 from typing import Any, Protocol, TypeAlias
 
 import jax
-import ml_dtypes
 import numpy as np
+
+from worldline.physics.xla_ffi import (
+    INSTANTIATE,
+    INTERNAL,
+    METADATA,
+    VERSION,
+    ErrorArguments,
+    Frame,
+    StateArguments,
+    TypeId,
+    TypeInfo,
+    arrays,
+)
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -54,156 +50,6 @@ class Host(Protocol):
     def __call__(self, operands: list[NDArray], results: list[NDArray]) -> None:
         """Fills the results."""
 
-
-class _Span(Structure):
-    _fields_ = (("start", c_void_p), ("size", c_size_t))
-
-
-class _Buffer(Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("dtype", c_int),
-        ("data", c_void_p),
-        ("rank", c_int64),
-        ("shape", POINTER(c_int64)),
-    )
-
-
-class _Buffers(Structure):
-    """`XLA_FFI_Args` and `XLA_FFI_Rets`."""
-
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("size", c_int64),
-        ("types", c_void_p),
-        ("buffers", POINTER(POINTER(_Buffer))),
-    )
-
-
-class _Attributes(Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("size", c_int64),
-        ("types", c_void_p),
-        ("names", c_void_p),
-        ("values", POINTER(POINTER(_Span))),
-    )
-
-
-class _Version(Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("major", c_int),
-        ("minor", c_int),
-    )
-
-
-class _ErrorArguments(Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", c_int),
-    )
-
-
-_MakeError = CFUNCTYPE(c_void_p, POINTER(_ErrorArguments))
-
-
-class _TypeId(Structure):
-    _fields_ = (("number", c_int64),)
-
-
-class _TypeInfo(Structure):
-    _fields_ = (("struct_size", c_size_t), ("extension", c_void_p), ("delete", c_void_p))
-
-
-class _StateArguments(Structure):
-    """`XLA_FFI_State_Set_Args` and `XLA_FFI_State_Get_Args`."""
-
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("context", c_void_p),
-        ("stage", c_int),
-        ("type_id", POINTER(_TypeId)),
-        ("state", c_void_p),
-    )
-
-
-_UseState = CFUNCTYPE(c_void_p, POINTER(_StateArguments))
-
-
-class _Api(Structure):
-    """The beginning of `XLA_FFI_Api`."""
-
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("version", _Version),
-        ("internal", c_void_p),
-        ("make_error", _MakeError),
-        ("others", c_void_p * 6),
-        ("set_state", _UseState),
-        ("get_state", _UseState),
-    )
-
-
-class _Metadata(Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("version", _Version),
-        ("traits", c_uint32),
-        ("state_type_id", _TypeId),
-    )
-
-
-class _Extension(Structure):
-    """`XLA_FFI_Metadata_Extension`."""
-
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("kind", c_int),
-        ("next", c_void_p),
-        ("metadata", POINTER(_Metadata)),
-    )
-
-
-class _Frame(Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", POINTER(_Extension)),
-        ("api", POINTER(_Api)),
-        ("context", c_void_p),
-        ("stage", c_int),
-        ("operands", _Buffers),
-        ("results", _Buffers),
-        ("attributes", _Attributes),
-    )
-
-
-#: Of `XLA_FFI_ExecutionStage`, `XLA_FFI_Extension_Type` and `XLA_FFI_Error_Code`.
-_INSTANTIATE, _METADATA, _INTERNAL = 0, 1, 13
-
-_DTYPES = {
-    1: np.dtype(bool),
-    2: np.dtype(np.int8),
-    3: np.dtype(np.int16),
-    4: np.dtype(np.int32),
-    5: np.dtype(np.int64),
-    6: np.dtype(np.uint8),
-    7: np.dtype(np.uint16),
-    8: np.dtype(np.uint32),
-    9: np.dtype(np.uint64),
-    10: np.dtype(np.float16),
-    11: np.dtype(np.float32),
-    12: np.dtype(np.float64),
-    16: np.dtype(ml_dtypes.bfloat16),
-}
 
 _TARGET = "worldline_host"
 
@@ -293,19 +139,19 @@ def _register() -> None:
 def _entry(handle: Callable[[Any], None]) -> Any:
     """What XLA calls: answers what it asks on registration; an exception becomes its error."""
 
-    @CFUNCTYPE(c_void_p, POINTER(_Frame))
+    @CFUNCTYPE(c_void_p, POINTER(Frame))
     def entry(frame: Any) -> int | None:
         frame = frame.contents
         try:
-            if frame.extension and frame.extension.contents.kind == _METADATA:
+            if frame.extension and frame.extension.contents.kind == METADATA:
                 metadata = frame.extension.contents.metadata.contents
-                metadata.version.major, metadata.version.minor = 0, 3
+                metadata.version.major, metadata.version.minor = VERSION
                 metadata.state_type_id = _state
             else:
                 handle(frame)
         except BaseException:
             message = f"error calling the host: {traceback.format_exc()}".encode()
-            arguments = _ErrorArguments(sizeof(_ErrorArguments), None, message, _INTERNAL)
+            arguments = ErrorArguments(sizeof(ErrorArguments), None, message, INTERNAL)
             return frame.api.contents.make_error(byref(arguments))
         return None
 
@@ -318,8 +164,8 @@ def _begin(frame: Any) -> None:
     span = frame.attributes.values[0].contents
     number = next(_numbers)
     _held[number] = _hosts[ctypes.string_at(span.start, span.size).decode()]
-    arguments = _StateArguments(
-        sizeof(_StateArguments), None, frame.context, frame.stage, pointer(_state), number
+    arguments = StateArguments(
+        sizeof(StateArguments), None, frame.context, frame.stage, pointer(_state), number
     )
     _check(frame.api.contents.set_state(byref(arguments)))
 
@@ -327,12 +173,13 @@ def _begin(frame: Any) -> None:
 @_entry
 def _call(frame: Any) -> None:
     """A program runs."""
-    arguments = _StateArguments(
-        sizeof(_StateArguments), None, frame.context, _INSTANTIATE, pointer(_state), None
+    arguments = StateArguments(
+        sizeof(StateArguments), None, frame.context, INSTANTIATE, pointer(_state), None
     )
     _check(frame.api.contents.get_state(byref(arguments)))
     with _process.call():
-        _held[arguments.state](_views(frame.operands), _views(frame.results))
+        operands = arrays(frame.operands, writeable=False)
+        _held[arguments.state](operands, arrays(frame.results, writeable=True))
 
 
 @CFUNCTYPE(None, c_void_p)
@@ -341,26 +188,13 @@ def _end(number: int) -> None:
     _held.pop(number, None)
 
 
-_state = _TypeId(0)
-_info = _TypeInfo(sizeof(_TypeInfo), None, ctypes.cast(_end, c_void_p))
+_state = TypeId(0)
+_info = TypeInfo(sizeof(TypeInfo), None, ctypes.cast(_end, c_void_p))
 
 
 def _check(error: int | None) -> None:
     if error:
         raise RuntimeError("XLA keeps no state for a call of the host")
-
-
-def _views(buffers: Any) -> list[NDArray]:
-    """Arrays in XLA's memory."""
-    return [_view(buffers.buffers[i].contents) for i in range(buffers.size)]
-
-
-def _view(buffer: Any) -> NDArray:
-    dtype, shape = _DTYPES[buffer.dtype], tuple(buffer.shape[: buffer.rank])
-    size = math.prod(shape) * dtype.itemsize
-    if not size:
-        return np.empty(shape, dtype)
-    return np.frombuffer((c_char * size).from_address(buffer.data), dtype).reshape(shape)
 
 
 class Named:

@@ -1,0 +1,216 @@
+"""What of XLA's foreign function interface `host` needs, as ctypes structures.
+
+They are those of `xla/ffi/api/c_api.h`, API version 0.3, in `jax.ffi.include_dir()`. XLA refuses a
+function of a version that it does not know.
+"""
+
+from __future__ import annotations
+
+import math
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+)
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+#: Of the interface.
+VERSION = 0, 3
+
+#: Of `XLA_FFI_ExecutionStage`, `XLA_FFI_Extension_Type` and `XLA_FFI_Error_Code`.
+INSTANTIATE, METADATA, INTERNAL = 0, 1, 13
+
+
+class Span(Structure):
+    """`XLA_FFI_ByteSpan`."""
+
+    _fields_ = (("start", c_void_p), ("size", c_size_t))
+
+
+class Buffer(Structure):
+    """`XLA_FFI_Buffer`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("extension", c_void_p),
+        ("dtype", c_int),
+        ("data", c_void_p),
+        ("rank", c_int64),
+        ("shape", POINTER(c_int64)),
+    )
+
+
+class Buffers(Structure):
+    """`XLA_FFI_Args` and `XLA_FFI_Rets`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("extension", c_void_p),
+        ("size", c_int64),
+        ("types", c_void_p),
+        ("buffers", POINTER(POINTER(Buffer))),
+    )
+
+
+class Attributes(Structure):
+    """`XLA_FFI_Attrs`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("extension", c_void_p),
+        ("size", c_int64),
+        ("types", c_void_p),
+        ("names", c_void_p),
+        ("values", POINTER(POINTER(Span))),
+    )
+
+
+class Version(Structure):
+    """`XLA_FFI_Api_Version`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("extension", c_void_p),
+        ("major", c_int),
+        ("minor", c_int),
+    )
+
+
+class ErrorArguments(Structure):
+    """`XLA_FFI_Error_Create_Args`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("extension", c_void_p),
+        ("message", c_char_p),
+        ("code", c_int),
+    )
+
+
+MakeError = CFUNCTYPE(c_void_p, POINTER(ErrorArguments))
+
+
+class TypeId(Structure):
+    """`XLA_FFI_TypeId`."""
+
+    _fields_ = (("number", c_int64),)
+
+
+class TypeInfo(Structure):
+    """`XLA_FFI_TypeInfo`."""
+
+    _fields_ = (("struct_size", c_size_t), ("extension", c_void_p), ("delete", c_void_p))
+
+
+class StateArguments(Structure):
+    """`XLA_FFI_State_Set_Args` and `XLA_FFI_State_Get_Args`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("extension", c_void_p),
+        ("context", c_void_p),
+        ("stage", c_int),
+        ("type_id", POINTER(TypeId)),
+        ("state", c_void_p),
+    )
+
+
+UseState = CFUNCTYPE(c_void_p, POINTER(StateArguments))
+
+
+class Api(Structure):
+    """The beginning of `XLA_FFI_Api`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("extension", c_void_p),
+        ("version", Version),
+        ("internal", c_void_p),
+        ("make_error", MakeError),
+        ("others", c_void_p * 6),
+        ("set_state", UseState),
+        ("get_state", UseState),
+    )
+
+
+class Metadata(Structure):
+    """`XLA_FFI_Metadata`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("version", Version),
+        ("traits", c_uint32),
+        ("state_type_id", TypeId),
+    )
+
+
+class Extension(Structure):
+    """`XLA_FFI_Metadata_Extension`."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("kind", c_int),
+        ("next", c_void_p),
+        ("metadata", POINTER(Metadata)),
+    )
+
+
+class Frame(Structure):
+    """`XLA_FFI_CallFrame`, but for its end."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("extension", POINTER(Extension)),
+        ("api", POINTER(Api)),
+        ("context", c_void_p),
+        ("stage", c_int),
+        ("operands", Buffers),
+        ("results", Buffers),
+        ("attributes", Attributes),
+    )
+
+
+#: By `XLA_FFI_DataType`.
+DTYPES = {
+    1: np.dtype(bool),
+    2: np.dtype(np.int8),
+    3: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    5: np.dtype(np.int64),
+    6: np.dtype(np.uint8),
+    7: np.dtype(np.uint16),
+    8: np.dtype(np.uint32),
+    9: np.dtype(np.uint64),
+    10: np.dtype(np.float16),
+    11: np.dtype(np.float32),
+    12: np.dtype(np.float64),
+    16: np.dtype(ml_dtypes.bfloat16),
+}
+
+
+def arrays(buffers: Buffers, *, writeable: bool) -> list[NDArray]:
+    """Views of XLA's memory."""
+    views = [_view(buffers.buffers[i].contents) for i in range(buffers.size)]
+    for view in views:
+        view.flags.writeable = writeable
+    return views
+
+
+def _view(buffer: Buffer) -> NDArray:
+    dtype, shape = DTYPES[buffer.dtype], tuple(buffer.shape[: buffer.rank])
+    size = math.prod(shape) * dtype.itemsize
+    if not size:
+        return np.empty(shape, dtype)
+    return np.frombuffer((c_char * size).from_address(buffer.data), dtype).reshape(shape)
