@@ -32,8 +32,33 @@ from _harness import (
     use_cores,
 )
 
-#: How Brax's worlds get physics of their own, and what its worker calls it.
-BRAX = {"drawn once, its own wrapper": "once", "drawn each episode, issue 446": "fresh"}
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A library whose worlds can have physics of their own."""
+
+    what: str
+    """What it steps."""
+    name: str
+    """Its environment among the peers'; its worker is `peers/variation_NAME.py`."""
+    hows: dict[str, str]
+    """How worlds get physics of their own, and what the worker calls that; it has `plain` too."""
+    steps: int
+    """Control steps of a measurement."""
+
+
+PEERS_BESIDE = (
+    Peer(
+        "Brax ant (MJX)",
+        "brax",
+        {"drawn once, its own wrapper": "once", "drawn each episode, issue 446": "fresh"},
+        8,
+    ),
+    Peer("Playground cheetah (MJX)", "playground", {"drawn once, its own wrapper": "once"}, 16),
+    Peer(
+        "CARL ant (Brax, spring)", "carl", {"a context for all worlds, at resets": "contexts"}, 64
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +71,6 @@ class VariationBench:
     """Worlds side by side."""
     steps: int = 64
     """Control steps of a measurement."""
-    peer_steps: int = 8
-    """Control steps of a measurement of Brax, which is slower."""
     repeats: int = 15
     """Measurements of each contender, in turn with the others."""
     seeds: int = 5
@@ -55,7 +78,7 @@ class VariationBench:
     threads: int = 2
     """Cores to use."""
     peers: bool = True
-    """Whether to measure Brax's ant beside ours, with its own wrapper and with fresh draws."""
+    """Whether to measure Brax, MuJoCo Playground and CARL beside ours."""
     memory_worlds: int = 4096
     """Worlds whose memory is weighed; 0 for none."""
     json: Path | None = None
@@ -67,7 +90,6 @@ def main(config: VariationBench) -> None:
     use_cores(config.threads)
     findings: list[Finding] = []
     measured: dict[str, Any] = {}
-    brax = peers(config) if config.peers else {}
     for task in config.tasks:
         say(f"{task}: compile, warm up")
         contenders = {**stepping(config, task), **training(config, task)}
@@ -81,10 +103,14 @@ def main(config: VariationBench) -> None:
         ]
         if config.memory_worlds:
             findings.append(memory(config, task))
-    if brax:
-        rates = interleave(brax, config.repeats, lambda text: say(f"Brax: {text}"))
-        measured["brax"] = rates
-        findings += [compare("Brax ant (MJX)", rates, how, None) for how in BRAX]
+    for peer in PEERS_BESIDE if config.peers else ():
+        rates = interleave(
+            contenders_of(peer, config),
+            config.repeats,
+            lambda text, peer=peer: say(f"{peer.what}: {text}"),
+        )
+        measured[peer.name] = rates
+        findings += [compare(peer.what, rates, how, None) for how in peer.hows if rates]
     results = {"machine": machine(), "config": dataclasses.asdict(config) | {"json": None}}
     save(config.json, {**results, "measured": measured, "findings": [f.json() for f in findings]})
     show_findings(f"With variation over without, {config.num_worlds} worlds", findings)
@@ -171,32 +197,26 @@ def training(config: VariationBench, task: str) -> dict[str, Callable[[], float]
     return {"PPO update without": contender(None), "PPO update with": contender(domain())}
 
 
-def peers(config: VariationBench) -> dict[str, Callable[[], float]]:
-    """Brax's ant, its physics drawn once by its own wrapper or anew in every episode."""
+def contenders_of(peer: Peer, config: VariationBench) -> dict[str, Callable[[], float]]:
+    """A peer's steps a second, its physics varied or not; nothing where it is not installed."""
     try:
-        python = peer_python("brax")
+        python = peer_python(peer.name)
     except MissingPeerError as error:
         say(str(error))
         return {}
-    say("Brax: compile, warm up")
-    steps = config.num_worlds * config.peer_steps
+    say(f"{peer.what}: compile, warm up")
+    worker, steps = str(PEERS / f"variation_{peer.name}.py"), config.num_worlds * peer.steps
     workers = {
         how: StepWorker(
-            [
-                python,
-                str(PEERS / "variation_brax.py"),
-                how,
-                str(config.num_worlds),
-                str(config.peer_steps),
-            ],
+            [python, worker, how, str(config.num_worlds), str(peer.steps)],
             steps,
             seconds=1.0,
             trial=1,
         )
-        for how in ("plain", *BRAX.values())
+        for how in ("plain", *peer.hows.values())
     }
-    contenders = {f"{what} with": workers[how].rate for what, how in BRAX.items()}
-    return contenders | {f"{what} without": workers["plain"].rate for what in BRAX}
+    contenders = {f"{what} with": workers[how].rate for what, how in peer.hows.items()}
+    return contenders | {f"{what} without": workers["plain"].rate for what in peer.hows}
 
 
 def compare(task: str, rates: dict[str, list[float]], what: str, at_least: float | None) -> Finding:

@@ -1,6 +1,7 @@
 """A world's own constants: bit for bit a model that was compiled or edited with them."""
 
 import copy
+import dataclasses
 import functools
 from typing import Any
 
@@ -17,7 +18,6 @@ import toys
 from worldline.errors import VariationError
 from worldline.mjlib import Batch
 from worldline.model import Model
-from worldline.physics import native_constants
 from worldline.physics.base import PhysicsState, Reads
 from worldline.physics.native import NativePhysics
 
@@ -344,22 +344,39 @@ def begin_and_step(physics, variation, worlds=WORLDS):
     return jax.vmap(lambda s: physics.step(s, {}, SUBSTEPS))(one_more)
 
 
-def test_what_follows_is_derived_once_for_each_of_the_constants(derivations):
+def test_what_follows_is_derived_where_worlds_start_and_copied_to_where_they_step(derivations):
     physics = NativePhysics(Model(toys.BOXES))
     first, mass = (values(physics.model, "body_mass", seed) for seed in range(2))
     begin_and_step(physics, {"body_mass": first})  # each batch learns what MuJoCo derives
     derivations.clear()
     state = begin_and_step(physics, {"body_mass": mass})
     assert derivations == [WORLDS]
-    begin_and_step(physics, {"body_mass": mass[::-1].copy()})
-    assert derivations == [WORLDS]
-    # What was copied is what MuJoCo derives.
+    begin_and_step(physics, {"body_mass": np.roll(mass, 1, axis=0)})
+    assert derivations == [WORLDS, WORLDS]
+    # What was copied, to other rows than it was derived in, is what MuJoCo derives.
     fresh = NativePhysics(Model(toys.BOXES))
     ours, theirs = (
         jax.vmap(lambda s, p=p: p.step(s, {}, SUBSTEPS))(state) for p in (physics, fresh)
     )
-    assert sum(derivations) == 2 * WORLDS
+    assert derivations == [WORLDS, WORLDS, WORLDS + 1]
     np.testing.assert_array_equal(ours.engine.words, theirs.engine.words)
+
+
+def test_constants_that_are_partly_known_are_derived_where_they_are_not(derivations):
+    physics = NativePhysics(Model(toys.BOXES))
+    first, other = (values(physics.model, "body_mass", seed) for seed in range(2))
+    begin_and_step(physics, {"body_mass": first})
+    at_rest = jnp.zeros(physics.model.nv)
+    start = jax.vmap(lambda v: physics.start(physics.model.qpos0, at_rest, v, {}))
+    derivations.clear()
+    state = start({"body_mass": other})
+    masses = np.concatenate([other[:1], first[1:]])
+    mixed = dataclasses.replace(state, variation={"body_mass": masses})
+    stepped = jax.vmap(lambda s: physics.step(s, {}, SUBSTEPS))(mixed)
+    assert sum(derivations) == WORLDS + WORLDS - 1
+    fresh = NativePhysics(Model(toys.BOXES))
+    right = jax.vmap(lambda s: fresh.step(s, {}, SUBSTEPS))(mixed)
+    np.testing.assert_array_equal(stepped.engine.words, right.engine.words)
 
 
 def test_nothing_is_derived_from_what_mujoco_does_not_read_then(derivations):
@@ -367,18 +384,6 @@ def test_nothing_is_derived_from_what_mujoco_does_not_read_then(derivations):
     friction = values(physics.model, "geom_friction")
     begin_and_step(physics, {"geom_friction": friction})
     assert not derivations
-
-
-@pytest.mark.parametrize("forgets", [0, 1])
-def test_many_constants_at_once_are_all_derived(monkeypatch, forgets):
-    monkeypatch.setattr(native_constants, "_REMEMBERED", forgets)
-    physics = NativePhysics(Model(toys.BOXES))
-    mass = values(physics.model, "body_mass", worlds=7)
-    state = begin_and_step(physics, {"body_mass": mass})
-    assert not state.diverged.any()
-    monkeypatch.undo()
-    right = begin_and_step(NativePhysics(Model(toys.BOXES)), {"body_mass": mass})
-    np.testing.assert_array_equal(state.engine.words, right.engine.words)
 
 
 def test_a_value_given_for_what_is_derived_stands():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import mujoco
 import numpy as np
@@ -13,36 +12,18 @@ from worldline.mjlib import Batch
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
-#: What derives from them is remembered for so many of the latest constants: a world that begins an
-#: episode has its constants in one batch where it starts and in another where it steps.
-_REMEMBERED = 1024
 
+class LastDerived:
+    """Where `mj_setConst` ran last, among the batches that share this.
 
-class _Derived(NamedTuple):
-    """What follows from a row's constants."""
-
-    fields: tuple[str, ...]
-    values: bytes
-    """Of each field, one after the other."""
-
-
-class Derivations:
-    """What `mj_setConst` made of the latest constants, for the batches that share them."""
+    A world that begins an episode has its constants in one batch where it starts, and in another
+    where it steps: what the first derived from them is right for the second.
+    """
 
     def __init__(self) -> None:
-        self._known: collections.OrderedDict[bytes, _Derived] = collections.OrderedDict()
-
-    def get(self, constants: bytes) -> _Derived | None:
-        """What followed from them, if that is remembered."""
-        if constants in self._known:
-            self._known.move_to_end(constants)
-        return self._known.get(constants)
-
-    def remember(self, constants: bytes, derived: _Derived) -> None:
-        """The oldest are forgotten."""
-        self._known[constants] = derived
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        self.where: RowConstants | None = None
+        self.rows: dict[bytes, int] = {}
+        """The row of `where` that holds what follows from constants."""
 
 
 class RowConstants:
@@ -51,13 +32,13 @@ class RowConstants:
     Args:
         batch: whose rows.
         fields: name of each field that varies, and its dtype in MuJoCo.
-        derivations: to be shared by batches of one model in which the same fields vary.
+        last: to be shared by batches of one model in which the same fields vary.
     """
 
     def __init__(
-        self, batch: Batch, fields: Mapping[str, np.dtype[Any]], derivations: Derivations
+        self, batch: Batch, fields: Mapping[str, np.dtype[Any]], last: LastDerived
     ) -> None:
-        self._batch, self._derivations = batch, derivations
+        self._batch, self._last = batch, last
         self._expanded = [batch.expand(name, dtype) for name, dtype in fields.items()]
         self._derives = [_derives(name) for name in fields]
         outputs = mujoco.MjModel._setconst_outputs
@@ -88,7 +69,7 @@ class RowConstants:
             expanded[rows] = held[rows] = value[rows]
             changed[rows] |= derives
         self._unknown[chosen] = False
-        derived = np.flatnonzero(changed)
+        derived = np.flatnonzero(changed).astype(np.int32)
         failed = self._derive(derived)
         for expanded, held, stands in zip(self._expanded, self._held, self._stands, strict=True):
             if stands:
@@ -97,62 +78,34 @@ class RowConstants:
         return failed
 
     def _derive(self, rows: NDArray) -> NDArray:
-        """Lets follow what does in rows whose constants have changed; returns those that failed.
+        """Lets follow what does in rows whose constants have changed; returns those that failed."""
+        left = self._copied(rows)
+        if not len(left):
+            return left
+        self._batch.set_const(left)
+        self._derived = self._batch.derived()
+        good = self._batch.status[left] == 0
+        self._last.where = self
+        self._last.rows = dict(zip(self._read(left[good]), left[good].tolist(), strict=True))
+        return left[~good]
 
-        It is copied where it is known, of another row or another batch, and else derived first.
-        """
-        if not len(rows):
+    def _copied(self, rows: NDArray) -> NDArray:
+        """Copies what follows to rows from where it was derived last; returns the others."""
+        where = self._last.where
+        # In a batch of its own, rows that it was derived in may hold other constants by now.
+        if where is None or where is self or where._derived.keys() != self._derived.keys():
             return rows
+        there = np.array([self._last.rows.get(x, -1) for x in self._read(rows)], np.int32)
+        found = there >= 0
+        for name, values in self._derived.items():
+            values[rows[found]] = where._derived[name][there[found]]
+        return rows[~found]
+
+    def _read(self, rows: NDArray) -> list[bytes]:
+        """The constants in rows from which something follows."""
         pairs = zip(self._held, self._derives, strict=True)
-        constants = _bytes([held[rows] for held, derives in pairs if derives])
-        known = {c: self._derivations.get(c) for c in constants}
-        failed: set[bytes] = set()
-        # Again only where MuJoCo has come to derive another field, which what was known lacks.
-        while first := {
-            c: row
-            for row, c in zip(rows, constants, strict=True)
-            if c not in failed and self._lacks(known[c])
-        }:
-            ids = np.sort(np.fromiter(first.values(), np.int32))
-            self._batch.set_const(ids)
-            self._derived = self._batch.derived()
-            ran = self._read(np.fromiter(first.values(), np.int32))
-            for (c, row), derived in zip(first.items(), ran, strict=True):
-                if self._batch.status[row]:
-                    failed.add(c)
-                else:
-                    known[c] = derived
-                    self._derivations.remember(c, derived)
-        good = np.array([c not in failed for c in constants], bool)
-        self._copy(rows[good], [x for c in constants if (x := known[c]) and c not in failed])
-        return rows[~good]
-
-    def _lacks(self, derived: _Derived | None) -> bool:
-        """Whether it is not known, or lacks a field that rows have their own of."""
-        return derived is None or derived.fields != tuple(self._derived)
-
-    def _read(self, rows: NDArray) -> list[_Derived]:
-        """What follows in rows."""
-        fields = tuple(self._derived)
-        values = (
-            _bytes([values[rows] for values in self._derived.values()])
-            if fields
-            else [b""] * len(rows)
-        )
-        return [_Derived(fields, x) for x in values]
-
-    def _copy(self, rows: NDArray, derived: list[_Derived]) -> None:
-        """Makes it follow in rows."""
-        joined = np.frombuffer(b"".join(x.values for x in derived), np.uint8)
-        matrix, start = joined.reshape(len(rows), -1) if len(joined) else joined, 0
-        for values in self._derived.values():
-            stop = start + values.shape[1]
-            values[rows], start = matrix[:, start:stop], stop
-
-
-def _bytes(columns: Sequence[NDArray]) -> list[bytes]:
-    """Each row of arrays `(rows, n)`, one after the other."""
-    return [row.tobytes() for row in np.concatenate(columns, axis=1)]
+        columns = [held[rows] for held, derives in pairs if derives]
+        return [row.tobytes() for row in np.concatenate(columns, axis=1)] if len(rows) else []
 
 
 def _derives(field: str) -> bool:

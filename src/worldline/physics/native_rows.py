@@ -18,7 +18,7 @@ from worldline.errors import ModelError
 from worldline.mjlib import Batch
 from worldline.model import Model
 from worldline.physics.base import Reads
-from worldline.physics.native_constants import Derivations, RowConstants
+from worldline.physics.native_constants import LastDerived, RowConstants
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -105,7 +105,7 @@ class Scratch:
         self._batches: collections.OrderedDict[tuple[int, tuple[str, ...], int], Rows] = (
             collections.OrderedDict()
         )
-        self._derivations: dict[tuple[str, ...], Derivations] = {}
+        self._last_derived: dict[tuple[str, ...], LastDerived] = {}
 
     def rows(self, rows: int, variation: tuple[str, ...], brief: bool = False) -> Rows:
         """The batch for a number of rows and the fields that vary among them.
@@ -122,11 +122,11 @@ class Scratch:
         return self._batches[key]
 
     def _make(self, rows: int, variation: tuple[str, ...], threads: int) -> Rows:
-        derivations = self._derivations.setdefault(variation, Derivations())
+        last_derived = self._last_derived.setdefault(variation, LastDerived())
         persistent = bool(_after_step(self._reads))
         try:
             batch = Batch(self._compiled, rows, threads, persistent)
-            return Rows(batch, self._model, self._reads, variation, derivations)
+            return Rows(batch, self._model, self._reads, variation, last_derived)
         except ValueError as error:
             raise ModelError(str(error)) from error
 
@@ -146,7 +146,7 @@ class Rows:
         model: Model,
         reads: Reads,
         variation: tuple[str, ...],
-        derivations: Derivations,
+        last_derived: LastDerived,
     ) -> None:
         self.batch = batch
         self.failed = np.zeros(batch.rows, bool)
@@ -160,7 +160,7 @@ class Rows:
         self.fields, self.tracked = reads.fields, reads.changes
         self.tracked_sizes = [self.views[name].shape[1] for name in reads.changes]
         varied = {name: model.constant(name).dtype for name in variation}
-        self.constants = RowConstants(batch, varied, derivations)
+        self.constants = RowConstants(batch, varied, last_derived)
         batch.reset(np.zeros(1, np.int32))
         self.default = None
         if not (self.after_step or _RESET_READS & set(variation)):
