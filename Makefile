@@ -49,11 +49,12 @@ exhaustive: $(INSTALLED)
 
 $(PARITY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(PARITY)
-	$(call pip_in,$(PARITY)) --quiet mujoco==3.17.0 dm-control==1.0.50 pytest hypothesis --editable .
+	$(call pip_in,$(PARITY)) --quiet mujoco==3.17.0 dm-control==1.0.50 \
+		pytest pytest-xdist hypothesis --editable .
 	@touch $@
 
 parity: $(PARITY)/.installed
-	$(PARITY)/bin/python -m pytest tests/parity
+	$(PARITY)/bin/python -m pytest -n auto --dist loadgroup --durations 10 tests/parity
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

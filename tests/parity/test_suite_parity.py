@@ -16,7 +16,10 @@ STEPS, STARTS, RTOL = 300, 200, 1e-5
 #: Chance of a false alarm of one comparison; the seeds are fixed, so it is met once, or never.
 ALPHA = 1e-5
 
-every_task = pytest.mark.parametrize("task", SUITE_TASKS)
+#: A task's tests run in one worker, which knows its starts then.
+every_task = pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.xdist_group(task)) for task in SUITE_TASKS]
+)
 
 
 def test_every_task_of_these_domains_is_here():
