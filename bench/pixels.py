@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,20 +14,34 @@ from typing import Any, Literal
 
 import tyro
 
-from _harness import Finding, Ratio, interleave, machine, save, say, show_findings, use_cores
+from _harness import (
+    PEERS,
+    Finding,
+    MissingPeerError,
+    Ratio,
+    StepWorker,
+    interleave,
+    machine,
+    peer_python,
+    save,
+    say,
+    show_findings,
+    use_cores,
+)
 
-#: Task to the same one at a peer, with the peer's own settings.
-PEERS = {
-    "suite/cartpole-balance": ("dm_control", ("cartpole", "balance")),
-    "gym/ant": ("Gymnasium", "Ant-v5"),
-}
+#: A task and its like at the peers, each with its own settings.
+DM_CONTROL = {"suite/cartpole-balance": ("cartpole", "balance")}
+GYMNASIUM = {"gym/ant": "Ant-v5"}
+ENVPOOL = {"suite/cartpole-balance": "CartpoleBalance-v1", "gym/ant": "Ant-v5"}
+#: Environments of EnvPool, which draws as many images in a step.
+ENVPOOL_BATCH = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class PixelBench:
     """Frames a second of worlds that are seen, against the renderer alone and against peers."""
 
-    tasks: tuple[str, ...] = (*PEERS, "arm/pick-cube")
+    tasks: tuple[str, ...] = ("suite/cartpole-balance", "gym/ant", "arm/pick-cube")
     """The tasks, each through the first camera of its model."""
     worlds: tuple[int, ...] = (32, 256)
     """Numbers of worlds."""
@@ -50,32 +64,30 @@ class PixelBench:
 def main() -> None:
     """Measures and prints."""
     config = tyro.cli(PixelBench)
-    os.environ.setdefault("MUJOCO_GL", "egl")  # for the peers, before MuJoCo is imported
     use_cores(config.cores)  # before JAX starts its threads
     findings, measured = [], {}
     for task in config.tasks:
         for size in config.sizes:
-            peer = PEERS.get(task)
+            others = peers(config, task, size)
             for number in config.worlds:
-                say(f"{task}: {number} worlds, {size} x {size}")
-                contenders = ours(config, task, number, size)
-                if peer:
-                    try:
-                        contenders[peer[0]] = theirs(*peer, size, config.seconds)
-                    except ImportError as error:
-                        say(f"{peer[0]} is not installed: {error}")
-                rates = interleave(contenders, config.repeats, say)
-                measured[f"{task}, {number} worlds, {size} x {size}"] = rates
-                findings += compared(f"{task}, {number} x {size}", rates)
+                what = f"{task}, {number} worlds, {size} x {size}"
+                say(what)
+                rates_of = {name: worker.rate for name, worker in others.items()}
+                rates = interleave(ours(config, task, number, size) | rates_of, config.repeats, say)
+                measured[what] = rates
+                findings += compared(what, rates)
+            for worker in others.values():
+                worker.close()
     show_findings("Frames a second", findings)
     found = [finding.json() for finding in findings]
     save(config.json, {"machine": machine(), "measured": measured, "findings": found})
 
 
 def compared(what: str, rates: dict[str, list[float]]) -> list[Finding]:
-    """Our steps against the renderer alone, and against the peer."""
+    """Our steps against the renderer alone, and against the peers."""
     findings = []
-    for name, at_least in (("images alone", 0.85), ("dm_control", 10.0), ("Gymnasium", 10.0)):
+    promised = {"images alone": 0.85, "dm_control": 10.0, "Gymnasium": 10.0, "EnvPool": None}
+    for name, at_least in promised.items():
         if name in rates:
             ratio = Ratio.of(rates["steps"], rates[name])
             findings.append(
@@ -129,37 +141,26 @@ def ours(config: PixelBench, task: str, number: int, size: int) -> dict[str, Cal
     return {"steps": rate_of(one_step), "images alone": rate_of(lambda: draw(state.env.physics))}
 
 
-def theirs(peer: str, name: Any, size: int, seconds: float) -> Callable[[], float]:
-    """A function that measures a peer's frames a second, one environment with its own settings."""
-    import numpy as np
-
-    if peer == "dm_control":
-        from dm_control import suite
-        from dm_control.suite.wrappers import pixels
-
-        env = pixels.Wrapper(suite.load(*name), render_kwargs={"height": size, "width": size})
-        action = np.zeros(env.action_spec().shape)
-        env.reset()
-
-        def step() -> None:
-            if env.step(action).last():
-                env.reset()
-
-    else:
-        import gymnasium
-        from gymnasium.wrappers import AddRenderObservation
-
-        made = gymnasium.make(name, render_mode="rgb_array", width=size, height=size)
-        seen = AddRenderObservation(made)
-        seen.reset(seed=0)
-
-        def step() -> None:
-            _, _, terminated, truncated, _ = seen.step(seen.action_space.sample())
-            if terminated or truncated:
-                seen.reset()
-
-    step()
-    return lambda: calls_a_second(step, seconds)
+def peers(config: PixelBench, task: str, size: int) -> dict[str, StepWorker]:
+    """Processes of the peers that have the task, at their own settings."""
+    envpool = str(ENVPOOL_BATCH), str(config.cores)
+    commands = {
+        "dm_control": ("dm_control", "pixels_dm_control.py", DM_CONTROL.get(task), (), 1),
+        "Gymnasium": ("", "pixels_gymnasium.py", GYMNASIUM.get(task), (), 1),
+        "EnvPool": ("envpool", "pixels_envpool.py", ENVPOOL.get(task), envpool, ENVPOOL_BATCH),
+    }
+    workers = {}
+    for name, (venv, script, known_as, options, frames) in commands.items():
+        if known_as is None:
+            continue
+        names = (known_as,) if isinstance(known_as, str) else known_as
+        try:
+            python = peer_python(venv) if venv else sys.executable
+            command = [python, str(PEERS / script), *names, str(size), *options]
+            workers[name] = StepWorker(command, frames, config.seconds, trial=1)
+        except (MissingPeerError, RuntimeError) as error:
+            say(str(error))
+    return workers
 
 
 def calls_a_second(call: Callable[[], Any], seconds: float) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 VENVS = HERE.parents[1] / ".bench" / "venvs"
-PEERS = ("brax", "carl", "envpool", "playground", "sb3", "sbx")
+PEERS = ("brax", "carl", "dm_control", "envpool", "playground", "sb3", "sbx")
 TORCH = "torch==2.13.0"
 
 
