@@ -7,7 +7,6 @@ import itertools
 import os
 import sys
 
-import envpool
 import numpy as np
 from protocol import serve_steps
 
@@ -16,8 +15,10 @@ def main() -> None:
     """Serves batched steps, each with its images."""
     name, size, num_envs, num_threads = sys.argv[1], *map(int, sys.argv[2:])
     os.environ.setdefault("MUJOCO_GL", "egl")
-    for library in ("libEGL.so.1", "libGL.so.1", "libOpenGL.so.0"):  # it does not find them
+    for library in ("libEGL.so.1", "libGL.so.1", "libOpenGL.so.0"):  # it does not find them itself
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+    import envpool
+
     envs = envpool.make_gymnasium(
         name,
         num_envs=num_envs,
