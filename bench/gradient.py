@@ -12,8 +12,6 @@ import statistics
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from _harness import (
     PEERS,
     Finding,

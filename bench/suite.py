@@ -5,17 +5,22 @@
 
 Each training is a process of its own, as a user's `worldline train` is; the minutes count from its
 start, compilation included. Prints a table in Markdown: the mean return of deterministic episodes,
-from 0 to 1000, and the steps that the time allowed.
+from 0 to 1000, and the steps that the time allowed. It takes hours: each result is written to a
+file at once, and what is found there, of as many seconds, is not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+from _harness import machine, save, say, use_cores
 
 HERE = Path(__file__).resolve()
 #: Those whose returns others have published, with three seeds.
@@ -48,7 +53,7 @@ def train(task: str, seed: int, seconds: float, episodes: int) -> None:
     print(json.dumps(result), flush=True)
 
 
-def trained(task: str, seed: int, seconds: float, episodes: int) -> dict[str, float]:
+def trained(task: str, seed: int, seconds: float, episodes: int) -> dict[str, Any]:
     """The result of a training in a process of its own."""
     command = [sys.executable, str(HERE), "--one", task, "--seeds", str(seed)]
     command += ["--seconds", str(seconds), "--episodes", str(episodes)]
@@ -65,8 +70,20 @@ def seeds_of(task: str, given: list[int] | None) -> list[int]:
     return [0, 1, 2] if task.removeprefix("suite/") in SEVERAL else [0]
 
 
+def table(results: list[dict[str, Any]], seconds: float) -> str:
+    """A row for each task: the median over seeds and each, and the steps of a training."""
+    lines = [f"| task | return after {seconds:g} s (each seed) | million steps |", "|---|---|---|"]
+    for task in dict.fromkeys(result["task"] for result in results):
+        mine = [result for result in results if result["task"] == task]
+        middle = statistics.median(result["return"] for result in mine)
+        each = ", ".join(f"{result['return']:.0f}" for result in mine)
+        steps = statistics.mean(result["steps"] for result in mine) / 1e6
+        lines.append(f"| `{task}` | {middle:.0f} ({each}) | {steps:.2g} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Trains each task and prints a row for it."""
+    """Trains each task and prints a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,6 +91,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0; 0 1 2 for four tasks")
     parser.add_argument("--seconds", type=float, default=300.0, help="of each training")
     parser.add_argument("--episodes", type=int, default=16, help="of each evaluation")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--json", type=Path, default=Path(".bench/suite.json"), help="results")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -81,20 +100,18 @@ def main() -> None:
 
     from worldline.tasks.registry import list_tasks
 
+    use_cores(options.cores)
+    known = json.loads(options.json.read_text())["results"] if options.json.exists() else []
+    results = {(r["task"], r["seed"]): r for r in known if r["seconds"] == options.seconds}
     tasks = options.tasks or [name for name in list_tasks() if name.startswith("suite/")]
-    print(
-        f"| task | return after {options.seconds:g} s (each seed) | million steps |\n|---|---|---|"
-    )
-    for task in tasks:
-        results = [
-            trained(task, seed, options.seconds, options.episodes)
-            for seed in seeds_of(task, options.seeds)
-        ]
-        returns = [result["return"] for result in results]
-        middle = sorted(returns)[len(returns) // 2]
-        each = ", ".join(f"{value:.0f}" for value in returns)
-        steps = sum(result["steps"] for result in results) / len(results) / 1e6
-        print(f"| `{task}` | {middle:.0f} ({each}) | {steps:.2g} |", flush=True)
+    wanted = [(task, seed) for task in tasks for seed in seeds_of(task, options.seeds)]
+    for task, seed in wanted:
+        if (task, seed) not in results:
+            say(f"{task}, seed {seed}")
+            one = trained(task, seed, options.seconds, options.episodes)
+            results[task, seed] = {**one, "seconds": options.seconds, "machine": machine()}
+            save(options.json, {"results": list(results.values())})
+    print(table([results[key] for key in wanted], options.seconds))
     return None
 
 

@@ -121,7 +121,7 @@ class QuadrupedJoystick(Task):
             "critic_hidden": (128, 64),
             "initial_log_std": -1.0,
         },
-        "train": {"steps": 8_000_000},
+        "train": {"steps": 6_000_000},
     }
 
     control_timestep: float = 0.02
