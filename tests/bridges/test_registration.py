@@ -38,6 +38,8 @@ def test_every_task_is_registered_with_the_length_of_its_episodes() -> None:
         "import gymnasium, worldline",
         "import worldline, gymnasium",
         "import worldline; from gymnasium.envs import registration; import gymnasium",
+        # Libraries look whether it is there before they import it.
+        "import importlib.util, worldline; importlib.util.find_spec('gymnasium'); import gymnasium",
         "import worldline, worldline, gymnasium, worldline.bridges.gymnasium",
         "import gymnasium, worldline.bridges.gymnasium",
     ],

@@ -114,14 +114,15 @@ class _GymnasiumWatch:
         """Finds what the others find; for Gymnasium with a loader that registers afterwards."""
         if fullname != "gymnasium":
             return None
-        import importlib.util
-
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
             def load_and_register(module: ModuleType) -> None:
+                if self in sys.meta_path:  # until now: who looks for a module need not import it
+                    sys.meta_path.remove(self)
                 load(module)
                 register_all(EPISODE_LENGTHS)
 
