@@ -5,8 +5,9 @@
 
 Each training is a process of its own, as a user's `worldline train` is; the minutes count from its
 start, compilation included. Prints a table in Markdown: the mean return of deterministic episodes,
-from 0 to 1000, and the steps that the time allowed. It takes hours: each result is written to a
-file at once, and what is found there, of as many seconds, is not trained again.
+from 0 to 1000, the steps that the time allowed, and what others have published of PPO. It takes
+hours: each result is written to a file at once, and what is found there, of as many seconds, is not
+trained again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,65 @@ from _harness import machine, save, say, use_cores
 HERE = Path(__file__).resolve()
 #: Those whose returns others have published, with three seeds.
 SEVERAL = ("cartpole-swingup", "cheetah-run", "walker-walk", "reacher-easy")
+#: Of CleanRL, 8 million steps, the mean of 10 seeds and of its stochastic policy:
+#: https://docs.cleanrl.dev/rl-algorithms/rpo/ (the column of PPO).
+CLEANRL = {
+    "acrobot-swingup": 27,
+    "acrobot-swingup_sparse": 2,
+    "ball_in_cup-catch": 935,
+    "cartpole-balance": 790,
+    "cartpole-balance_sparse": 986,
+    "cartpole-swingup": 590,
+    "cartpole-swingup_sparse": 240,
+    "cartpole-two_poles": 216,
+    "cartpole-three_poles": 160,
+    "cheetah-run": 472,
+    "finger-spin": 630,
+    "finger-turn_easy": 238,
+    "finger-turn_hard": 84,
+    "fish-upright": 560,
+    "fish-swim": 80,
+    "hopper-stand": 3,
+    "hopper-hop": 6,
+    "humanoid-stand": 21,
+    "humanoid-walk": 9,
+    "humanoid-run": 5,
+    "humanoid-run_pure_state": 1,
+    "manipulator-bring_ball": 0,
+    "manipulator-bring_peg": 1,
+    "manipulator-insert_ball": 41,
+    "manipulator-insert_peg": 41,
+    "pendulum-swingup": 472,
+    "point_mass-easy": 534,
+    "point_mass-hard": 130,
+    "quadruped-walk": 247,
+    "quadruped-run": 172,
+    "quadruped-escape": 23,
+    "quadruped-fetch": 184,
+    "reacher-easy": 773,
+    "reacher-hard": 638,
+    "swimmer-swimmer6": 164,
+    "swimmer-swimmer15": 161,
+    "walker-stand": 439,
+    "walker-walk": 306,
+    "walker-run": 128,
+}
+#: Of rl_games, some 32 million steps, one configuration for each:
+#: https://github.com/Denys88/rl_games/blob/master/docs/DEEPMIND_ENVPOOL.md
+RL_GAMES = {
+    "ball_in_cup-catch": 938,
+    "cartpole-balance": 988,
+    "cheetah-run": 685,
+    "fish-swim": 600,
+    "hopper-stand": 557,
+    "humanoid-stand": 653,
+    "humanoid-walk": 621,
+    "humanoid-run": 200,
+    "pendulum-swingup": 706,
+    "walker-stand": 907,
+    "walker-walk": 917,
+    "walker-run": 702,
+}
 
 
 def train(task: str, seed: int, seconds: float, episodes: int) -> None:
@@ -71,14 +131,20 @@ def seeds_of(task: str, given: list[int] | None) -> list[int]:
 
 
 def table(results: list[dict[str, Any]], seconds: float) -> str:
-    """A row for each task: the median over seeds and each, and the steps of a training."""
-    lines = [f"| task | return after {seconds:g} s (each seed) | million steps |", "|---|---|---|"]
+    """A row for each task: the median over seeds and each, the steps of a training, others'."""
+    lines = [
+        f"| task | return after {seconds:g} s (each seed) | million steps | CleanRL, 8 million steps "
+        "| rl_games, 32 million steps |",
+        "|---|---|---|---|---|",
+    ]
     for task in dict.fromkeys(result["task"] for result in results):
         mine = [result for result in results if result["task"] == task]
         middle = statistics.median(result["return"] for result in mine)
         each = ", ".join(f"{result['return']:.0f}" for result in mine)
         steps = statistics.mean(result["steps"] for result in mine) / 1e6
-        lines.append(f"| `{task}` | {middle:.0f} ({each}) | {steps:.2g} |")
+        name = task.removeprefix("suite/")
+        others = " | ".join(str(known.get(name, "")) for known in (CLEANRL, RL_GAMES))
+        lines.append(f"| `{task}` | {middle:.0f} ({each}) | {steps:.2g} | {others} |")
     return "\n".join(lines)
 
 

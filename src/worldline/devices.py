@@ -9,10 +9,11 @@ order in which they are summed, and the worlds are the same bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -71,8 +72,8 @@ def shared(mesh: Mesh | None, function: F, takes: PyTree, gives: PyTree) -> F:
 def split(mesh: Mesh | None, tree: PyTree, axis: int) -> PyTree:
     """Within a program: the tree with an axis of every leaf divided among the devices.
 
-    So each device learns from its share of a minibatch, and XLA adds up their gradients; without,
-    every device would learn from all of it. A leaf that does not divide stays as it is.
+    So each device has its share of a minibatch; see `mean_over_shares`. A leaf that does not divide
+    stays as it is.
 
     Args:
         mesh: the devices; None: the tree as it is.
@@ -89,3 +90,26 @@ def split(mesh: Mesh | None, tree: PyTree, axis: int) -> PyTree:
         return jax.lax.with_sharding_constraint(leaf, share)
 
     return jax.tree.map(divide, tree)
+
+
+def mean_over_shares(mesh: Mesh | None, function: F, takes: PyTree, samples: int) -> F:
+    """The function of a minibatch, such as a mean loss with its gradient, as the mean of what it
+    gives for the devices' shares.
+
+    All of a result travels as one vector. Left to itself, XLA sends a message for each array, and
+    between processes every message is waited for.
+
+    Args:
+        mesh: the devices; None: the function as it is.
+        function: gives means over its samples, in floating point.
+        takes: `BY_WORLD` or `EVERYWHERE` for each of its arguments, or for parts of them.
+        samples: in the minibatch. Where they do not divide, every device works on all of them.
+    """
+    if mesh is None or samples % mesh.size:
+        return function
+
+    def mean(*arguments: Any) -> Any:
+        mine, as_before = ravel_pytree(function(*arguments))
+        return as_before(jax.lax.pmean(mine, _AXIS))
+
+    return shared(mesh, cast(F, mean), takes, EVERYWHERE)

@@ -174,6 +174,30 @@ def test_a_time_limit_truncates_and_the_task_terminates(last, limit, terminated,
     np.testing.assert_array_equal(got.truncated[:, 0], truncated)
 
 
+def test_staggered_worlds_end_in_turn_and_only_their_first_episodes_are_cut():
+    worlds = worlds_of(COUNTER, 4, 8, physics="fake")
+    state = worlds.stagger(worlds.reset(jax.random.key(0)))
+    _, got = roll(worlds, state, np.zeros((24, 4, 2), np.float32))
+    ends = [np.flatnonzero(world) + 1 for world in np.asarray(got.truncated).T]
+    np.testing.assert_array_equal(ends, [[8, 16, 24], [6, 14, 22], [4, 12, 20], [2, 10, 18]])
+    lengths = np.asarray(got.metrics["episode_length"])[np.asarray(got.truncated)]
+    np.testing.assert_array_equal(lengths, [2, 4, 6, *[8] * 9])  # what was lived, no more
+
+
+@pytest.mark.parametrize("num_worlds", [1, 3, 16])
+def test_staggered_worlds_end_evenly_over_time(num_worlds):
+    """As many in every stretch of the time limit, up to one; none at all without a limit."""
+    worlds = worlds_of(COUNTER, num_worlds, 8, physics="fake")
+    state = worlds.stagger(worlds.reset(jax.random.key(0)))
+    _, got = roll(worlds, state, np.zeros((16, num_worlds, 2), np.float32))
+    counts = np.asarray(got.truncated).sum(axis=1)
+    assert counts.sum() == 2 * num_worlds and counts.max() - counts.min() <= 1
+    endless = worlds_of(COUNTER, num_worlds, 0, physics="fake")
+    state = endless.stagger(endless.reset(jax.random.key(0)))
+    _, got = roll(endless, state, np.zeros((9, num_worlds, 2), np.float32))
+    assert not got.truncated.any()
+
+
 def test_the_episode_length_is_the_tasks_own_unless_given():
     env = Env(toys.Puck(), "fake")
     assert Worlds(env, 1).episode_length == 10

@@ -203,7 +203,11 @@ def test_value_ends_at_a_termination_and_goes_on_over_a_time_limit(
 
 def test_summary_counts_the_episodes_that_ended() -> None:
     learner = learner_of(Constant(episode_length=4, ends=False), SMALL)
-    _, metrics = learner.update(learner.init(jax.random.key(0)))
+    state, first = learner.update(learner.init(jax.random.key(0)))
+    # Of 8 worlds two begin with an episode of 4 steps, two of 3, two of 2 and two of 1.
+    assert float(first["train/episodes"]) == 8 * 16 / 4
+    assert float(first["train/episode_length"]) == (2 * (1 + 2 + 3 + 4) + 24 * 4) / 32
+    _, metrics = learner.update(state)
     assert float(metrics["train/return"]) == 4.0
     assert float(metrics["train/episode_length"]) == 4.0
     assert float(metrics["train/episodes"]) == 8 * 16 / 4

@@ -151,6 +151,10 @@ class ExternalWorlds:
         )
         return after, Step(obs, reward, terminated, truncated, final_obs, metrics)
 
+    def stagger(self, state: ExternalState) -> ExternalState:
+        """The state as it is: the environment keeps the time of its episodes itself."""
+        return state
+
     @property
     def _specs(self) -> list[tuple[tuple[int, ...], Any]]:
         """The shapes and dtypes of what `_step_on_host` returns."""

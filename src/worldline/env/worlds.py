@@ -46,6 +46,8 @@ class WorldsState(eqx.Module):
     """Control steps taken in the current episode, `(B,)` int32."""
     episode_return: Array
     """Rewards of the current episode so far, `(B,)`."""
+    limit: Array
+    """Control steps after which the current episode is truncated, `(B,)` int32; 0: never."""
     turn: Array
     """The number of the current episode, were those of all worlds dealt in order, `(B,)` int32."""
     given: Given
@@ -65,6 +67,7 @@ class WorldsState(eqx.Module):
             key=by_world,
             steps=by_world,
             episode_return=by_world,
+            limit=by_world,
             turn=by_world,
             given=by_world,
             ranges=everywhere,
@@ -227,6 +230,18 @@ class Worlds:
         """
         return self._reset_where(state, self._check_mask(mask))
 
+    def stagger(self, state: WorldsState) -> WorldsState:
+        """The worlds with the time limits of their present episodes spread evenly, to end in turn.
+
+        Worlds that begin together end together, for good where an episode ends by its time limit
+        alone. A learner that forgets what it does not see now, as on-policy ones do, would learn
+        from one part of the episode at a time. World i's present episode gets (B - i) / B of the
+        time limit; later ones are whole. Without a time limit nothing changes.
+        """
+        spread = np.arange(self.num_worlds) * self.episode_length // self.num_worlds
+        limit = jnp.asarray(self.episode_length - spread, jnp.int32)
+        return dataclasses.replace(state, limit=limit)
+
     def _check_mask(self, mask: ArrayLike) -> Array | np.ndarray[Any, Any]:
         """A mask of worlds as an array of its own kind, `(B,)` bool; see `Env.check_action`."""
         array = jnp.asarray(mask, bool) if isinstance(mask, jax.Array) else np.array(mask, bool)
@@ -283,6 +298,7 @@ class Worlds:
             key=next_key,
             steps=jnp.zeros((), jnp.int32),
             episode_return=jnp.zeros(()),
+            limit=jnp.int32(self.episode_length),
             turn=turn,
             given=given,
             ranges={},
@@ -305,7 +321,7 @@ class Worlds:
         env = jax.vmap(self.env.step)(state.env, action, **masks)
         steps = state.steps + 1
         episode_return = state.episode_return + env.reward
-        out_of_time = steps >= self.episode_length if self.episode_length else False
+        out_of_time = (state.limit > 0) & (steps >= state.limit)
         truncated = (env.diverged | out_of_time) & ~env.terminated
         metrics = {
             **env.metrics,

@@ -79,3 +79,8 @@ class Place(Steppable[StateT], Protocol[StateT]):
 
     def reset(self, key: Key, /) -> StateT:
         """All worlds at the start of their first episode."""
+
+    def stagger(self, state: StateT, /) -> StateT:
+        """The worlds with their present episodes cut so that they end in turn, as
+        `Worlds.stagger`; or as they are, where they cannot be.
+        """

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from worldline.devices import split
+from worldline.devices import BY_WORLD, EVERYWHERE, mean_over_shares, split
 from worldline.env.worlds import WorldsState
 from worldline.errors import ConfigError, did_you_mean
 from worldline.learn.curriculum import Curriculum, moved
@@ -63,7 +63,8 @@ from worldline.learn.successors import LeanWorlds, Valuer
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
-#: From networks, a batch and the numbers to what is minimised, `()`, and what to report of it.
+#: From networks, a batch and the numbers to what is minimised, `()`, and what to report of it: means
+#: over the samples, since each of several devices has its share of a minibatch.
 Loss: TypeAlias = Callable[[Networks, Batch, Numbers], tuple[Array, Metrics]]
 
 
@@ -147,7 +148,7 @@ def ppo(
 
     def init(key: Key) -> PPOState:
         worlds_key, act_key, learn_key = jax.random.split(key, 3)
-        state = worlds.reset(worlds_key)
+        state = worlds.stagger(worlds.reset(worlds_key))
         learning = begin_learning(learn_key, state.obs)
         memory = policy(learning).start(config.num_worlds)
         return PPOState(Acting(state, memory, act_key), learning)
@@ -281,9 +282,12 @@ def learn(
             change = functools.partial(changed, config.augmentation, changes, worlds)
             seen = seen._replace(obs=change(seen.obs), critic_obs=change(seen.critic_obs))
         batch = eqx.combine(batch, seen)
-        if config.normalize_advantages:
-            batch = batch._replace(advantage=_standardized(batch.advantage))
-        gradient_of = jax.value_and_grad(pieces.loss, has_aux=True)
+        gradient_of = mean_over_shares(
+            pieces.mesh,
+            jax.value_and_grad(pieces.loss, has_aux=True),
+            takes=(EVERYWHERE, BY_WORLD, EVERYWHERE),
+            samples=len(rows),
+        )
         (_, measured), gradient = gradient_of(networks, batch, numbers)
         gradient, norm = _clip_norm(gradient, numbers.max_grad_norm)
         direction, optimizer = pieces.optimizer.update(gradient, optimizer, networks)
@@ -297,7 +301,10 @@ def learn(
             changes = draw_changes(
                 config.augmentation, augment_key, config.num_worlds, images.obs, images.critic_obs
             )
-        batches = split(pieces.mesh, shuffled((samples, rows), key, config.minibatches), axis=1)
+        batches, places = shuffled((samples, rows), key, config.minibatches)
+        if config.normalize_advantages:
+            batches = batches._replace(advantage=jax.vmap(_standardized)(batches.advantage))
+        batches = split(pieces.mesh, (batches, places), axis=1)
         step = functools.partial(gradient_step, changes)
         (networks, optimizer, learning_rate), measured = jax.lax.scan(step, carry, batches)
         adapted = _adapted(learning_rate, measured["ppo/kl"][-1], numbers.target_kl)

@@ -225,7 +225,7 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
 
     def init(key: Key) -> SHACState:
         worlds_key, act_key, begin_key = jax.random.split(key, 3)
-        state = worlds.reset(worlds_key)
+        state = worlds.stagger(worlds.reset(worlds_key))
         actor, optimizer, learning = begin(begin_key, state.obs)
         return SHACState(Acting(state, actor, optimizer, act_key), learning)
 

@@ -1,0 +1,151 @@
+"""PPO beside Brax's, in Brax's own environments with equal settings: return over environment steps.
+
+`python bench/ppo.py`, or `worldline bench ppo`. That speed is not bought with learning: what is
+compared is what so many steps have taught, not the time. See `bench/README.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import tyro
+
+from _harness import PEERS, Finding, machine, peer_python, save, say, show_findings, use_cores
+from _steps import Run, completed
+from _steps import train as run_job
+from peers.steps_job import Job
+
+CONTENDERS = ("brax", "worldline")
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOBench:
+    """PPO beside Brax's, in Brax's own environments with equal settings."""
+
+    tasks: tuple[str, ...] = ("halfcheetah", "ant")
+    """Brax's environments."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """One run each, of each contender."""
+    steps: int = 2_000_000
+    """Environment steps of a run."""
+    evaluations: int = 10
+    """How often a run is evaluated, evenly over its steps."""
+    cores: int = 2
+    """Cores for everyone."""
+    png: Path = Path(".bench/ppo.png")
+    """Where to draw the curves, after every run."""
+    json: Path = Path(".bench/ppo.json")
+    """Where to write the results, after every run."""
+
+
+def main(config: PPOBench) -> None:
+    """Runs both in turn, draws after each run, and prints the table at the end."""
+    use_cores(config.cores)
+    runs: list[Run] = []
+    try:
+        for task in config.tasks:
+            for seed in config.seeds:
+                for contender in CONTENDERS:
+                    say(f"{task}, seed {seed}: {contender}")
+                    runs.append(train(config, task, contender, seed))
+                    say(f"  return {runs[-1].final:.0f} {runs[-1].error}")
+                    write(config, runs, [])
+                    draw(config, runs)
+    except KeyboardInterrupt:
+        say("interrupted")
+    finally:
+        findings = [finding for task in config.tasks for finding in judge(task, runs)]
+        write(config, runs, findings)
+        show_findings("PPO in Brax's environments, at equal steps and settings", findings)
+        say(f"{config.png}, {config.json}")
+
+
+def train(config: PPOBench, task: str, contender: str, seed: int) -> Run:
+    """One run, in Brax's environment; both contenders are in it."""
+    job = Job(
+        task=task,
+        seed=seed,
+        steps=config.steps,
+        every=config.steps // config.evaluations,
+        started=time.time(),
+        library=contender,
+    )
+    return run_job(contender, job, peer_python("brax"), PEERS / "ppo_in_brax.py")
+
+
+def judge(task: str, runs: Sequence[Run]) -> list[Finding]:
+    """Our return over Brax's: at the end, and the mean of the whole curve."""
+    theirs, ours = (completed(runs, task, contender) for contender in CONTENDERS)
+    if not (theirs and ours):
+        return []
+    findings = []
+    for what, value in (("final return", last), ("mean of the curve", mean)):
+        mine, its = (statistics.median(map(value, each)) for each in (ours, theirs))
+        each = ", ".join(f"{value(run):.0f}" for run in ours)
+        other = ", ".join(f"{value(run):.0f}" for run in theirs)
+        findings.append(
+            Finding(
+                what=f"{task}: our {what} / Brax's",
+                value=mine / its,
+                shown=f"{mine / its:.2f}",
+                detail=f"{mine:.0f} ({each}) / {its:.0f} ({other})",
+                at_least=1.0,
+            )
+        )
+    return findings
+
+
+def last(run: Run) -> float:
+    """The return at the end of a run."""
+    return run.final
+
+
+def mean(run: Run) -> float:
+    """The mean over a run's evaluations: high where it learned early."""
+    return statistics.mean(e["eval_return"] for e in run.evaluations)
+
+
+def draw(config: PPOBench, runs: Sequence[Run]) -> None:
+    """Return over environment steps; a panel a task, a line a run."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(
+        1, len(config.tasks), figsize=(4.5 * len(config.tasks), 3.2), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for panel, task in zip(panels[0], config.tasks, strict=True):
+        for index, contender in enumerate(CONTENDERS):
+            for number, run in enumerate(completed(runs, task, contender)):
+                x, y = ([e[name] for e in run.evaluations] for name in ("steps", "eval_return"))
+                label = contender if number == 0 else None
+                panel.plot(x, y, color=f"C{index}", alpha=0.7, label=label)
+        panel.set_title(task)
+        panel.set_xlabel("environment steps")
+        panel.grid(alpha=0.3)
+    panels[0][0].set_ylabel("return, deterministic")
+    panels[0][0].legend(fontsize="small")
+    config.png.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(config.png, dpi=140)
+    plt.close(figure)
+
+
+def write(config: PPOBench, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
+    """Everything so far, into a file."""
+    results = {
+        "machine": machine(),
+        "config": {**dataclasses.asdict(config), "png": None, "json": None},
+        "runs": [dataclasses.asdict(run) for run in runs],
+        "findings": [finding.json() for finding in findings],
+    }
+    save(config.json, results)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(PPOBench))
