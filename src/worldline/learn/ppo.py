@@ -63,8 +63,8 @@ from worldline.learn.successors import LeanWorlds, Valuer
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
-#: From networks, a batch and the numbers to what is minimised, `()`, and what to report of it: means
-#: over the samples, since each of several devices has its share of a minibatch.
+#: From networks, a batch and the numbers to what is minimised, `()`, and what to report of it. All
+#: are means over the samples: each of several devices has its share of a minibatch.
 Loss: TypeAlias = Callable[[Networks, Batch, Numbers], tuple[Array, Metrics]]
 
 
@@ -307,7 +307,7 @@ def learn(
         batches = split(pieces.mesh, (batches, places), axis=1)
         step = functools.partial(gradient_step, changes)
         (networks, optimizer, learning_rate), measured = jax.lax.scan(step, carry, batches)
-        adapted = _adapted(learning_rate, measured["ppo/kl"][-1], numbers.target_kl)
+        adapted = _adapted(learning_rate, measured["ppo/kl"][-1], numbers)
         return (networks, optimizer, adapted), measured
 
     (networks, optimizer, learning_rate), measured = jax.lax.scan(epoch, carry, epoch_keys)
@@ -381,10 +381,15 @@ def _annealed(learning: Learning) -> Array:
     return jnp.where(numbers.anneal_updates > 0, annealed, learning.learning_rate)
 
 
-def _adapted(learning_rate: Array, kl: Array, target: Array) -> Array:
-    """The learning rate led by the KL divergence: Schulman et al. (2017), section 4, for Adam."""
+def _adapted(learning_rate: Array, kl: Array, numbers: Numbers) -> Array:
+    """The learning rate led by the KL divergence: Schulman et al. (2017), section 4, for Adam.
+
+    A policy that is sure of itself hardly moves, and would let the rate grow until the value
+    function breaks: twice what was configured is the most.
+    """
+    target, most = numbers.target_kl, 2.0 * numbers.learning_rate
     factor = jnp.where(kl > 2.0 * target, 1 / 1.5, jnp.where(kl < 0.5 * target, 1.5, 1.0))
-    adapted = jnp.clip(learning_rate * factor, 1e-5, 1e-2)
+    adapted = jnp.clip(learning_rate * factor, 1e-5, most)
     return jnp.where(target > 0, adapted, learning_rate)
 
 

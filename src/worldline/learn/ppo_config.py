@@ -24,7 +24,7 @@ class PPOConfig:
     minibatches: int = 16
     """Gradient steps in a pass; divides num_worlds * unroll_length."""
     learning_rate: float = 1e-3
-    """Of Adam; where it starts, if it is annealed or adaptive."""
+    """Of Adam; where it starts, if it is annealed or adaptive. Twice that is the most it can be."""
     anneal_steps: int = 0
     """Environment steps over which the learning rate falls linearly to a tenth; 0: it stays."""
     target_kl: float = 0.02

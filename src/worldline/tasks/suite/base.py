@@ -40,7 +40,19 @@ class SuiteTask(Task):
     flat_observation: bool = True
     """Observe one array; otherwise a dict of arrays, with dm_control's names."""
 
-    defaults = {"ppo": {"num_worlds": 64}, "train": {"steps": 2_000_000}}
+    defaults = {
+        "ppo": {
+            "num_worlds": 64,
+            "learning_rate": 5e-4,
+            "discount": 0.995,
+            "gae_lambda": 0.97,
+            "entropy_weight": 0.002,  # many rewards are rare: go on looking for them
+            "initial_log_std": 0.0,
+            "actor_hidden": (128, 128),
+            "critic_hidden": (128, 128),
+        },
+        "train": {"steps": 2_000_000},
+    }
 
     file: ClassVar[str]
     """The MJCF file in the suite."""
