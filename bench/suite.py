@@ -133,8 +133,8 @@ def seeds_of(task: str, given: list[int] | None) -> list[int]:
 def table(results: list[dict[str, Any]], seconds: float) -> str:
     """A row for each task: the median over seeds and each, the steps of a training, others'."""
     lines = [
-        f"| task | return after {seconds:g} s (each seed) | million steps | CleanRL, 8 million steps "
-        "| rl_games, 32 million steps |",
+        f"| task | return after {seconds:g} s (each seed) | million steps "
+        "| CleanRL, 8 million steps | rl_games, 32 million steps |",
         "|---|---|---|---|---|",
     ]
     for task in dict.fromkeys(result["task"] for result in results):
