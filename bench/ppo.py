@@ -26,11 +26,11 @@ CONTENDERS = ("brax", "worldline")
 class PPOBench:
     """PPO beside Brax's, in Brax's own environments with equal settings."""
 
-    tasks: tuple[str, ...] = ("halfcheetah", "ant")
+    tasks: tuple[str, ...] = ("inverted_double_pendulum", "reacher")
     """Brax's environments."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One run each, of each contender."""
-    steps: int = 2_000_000
+    steps: int = 500_000
     """Environment steps of a run."""
     evaluations: int = 10
     """How often a run is evaluated, evenly over its steps."""

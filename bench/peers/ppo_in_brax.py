@@ -174,8 +174,8 @@ class BraxWorlds:
 
     def reset(self, key: jax.Array) -> BraxState:
         """All worlds at the start of an episode."""
-        words = jax.random.wrap_key_data(jax.random.key_data(key))
-        first = jax.jit(self._brax.reset)(jax.random.split(words, self.num_worlds))
+        words = jax.random.key_data(jax.random.split(key, self.num_worlds))  # Brax's kind of keys
+        first = jax.jit(self._brax.reset)(words)
         return BraxState(first, first, jnp.zeros(self.num_worlds), {})
 
     def stagger(self, state: BraxState) -> BraxState:
