@@ -11,8 +11,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from _harness import say, scratch_folder, wait_until_quiet
+from _harness import Finding, machine, save, say, scratch_folder, wait_until_quiet
 from peers.steps_job import Job
 
 #: How long to wait for a quiet machine before a run.
@@ -88,3 +89,15 @@ def completed(runs: Iterable[Run], task: str, contender: str) -> list[Run]:
         for run in runs
         if (run.task, run.contender, run.error) == (task, contender, "") and run.evaluations
     ]
+
+
+def write(config: Any, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
+    """Everything so far, into the file that the benchmark's configuration names."""
+    settings = {k: v for k, v in dataclasses.asdict(config).items() if not isinstance(v, Path)}
+    results = {
+        "machine": machine(),
+        "config": settings,
+        "runs": [dataclasses.asdict(run) for run in runs],
+        "findings": [finding.json() for finding in findings],
+    }
+    save(config.json, results)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import tyro
 
-from _harness import PEERS, Finding, machine, peer_python, save, say, show_findings, use_cores
-from _steps import Run, completed
+from _harness import PEERS, Finding, peer_python, say, show_findings, use_cores
+from _steps import Run, completed, write
 from _steps import train as run_job
 from peers.steps_job import Job
 
@@ -134,17 +134,6 @@ def draw(config: PPOBench, runs: Sequence[Run]) -> None:
     config.png.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(config.png, dpi=140)
     plt.close(figure)
-
-
-def write(config: PPOBench, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
-    """Everything so far, into a file."""
-    results = {
-        "machine": machine(),
-        "config": {**dataclasses.asdict(config), "png": None, "json": None},
-        "runs": [dataclasses.asdict(run) for run in runs],
-        "findings": [finding.json() for finding in findings],
-    }
-    save(config.json, results)
 
 
 if __name__ == "__main__":

@@ -19,15 +19,13 @@ from _harness import (
     PEERS,
     Finding,
     MissingPeerError,
-    machine,
     peer_python,
-    save,
     say,
     show_findings,
     show_table,
     use_cores,
 )
-from _steps import Run, completed, quiet_start
+from _steps import Run, completed, quiet_start, write
 from _steps import train as run_job
 from peers.steps_job import Job
 
@@ -156,17 +154,6 @@ def show_runs(config: SACBench, runs: Sequence[Run], everyone: Sequence[str]) ->
     title = f"SAC after {config.steps:,} environment steps"
     columns = ("", "", "return: median over seeds (and each)", "s of training", "steps/s")
     show_table(title, columns, rows)
-
-
-def write(config: SACBench, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
-    """Everything so far, into a file."""
-    results = {
-        "machine": machine(),
-        "config": {**dataclasses.asdict(config), "json": None},
-        "runs": [dataclasses.asdict(run) for run in runs],
-        "findings": [finding.json() for finding in findings],
-    }
-    save(config.json, results)
 
 
 if __name__ == "__main__":

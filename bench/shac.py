@@ -9,7 +9,7 @@ import dataclasses
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,11 @@ import tyro
 from _harness import (
     PEERS,
     Finding,
-    machine,
-    save,
     say,
     show_findings,
     use_cores,
 )
-from _steps import Run, completed, quiet_start
+from _steps import Run, completed, quiet_start, write
 from _steps import train as run_job
 from peers.steps_job import Job
 
@@ -145,17 +143,6 @@ def _draw_one(panel: Any, task: str, axis: str, runs: Sequence[Run]) -> None:
             label = algorithm.upper() if number == 0 else None
             panel.plot(x, y, color=f"C{index}", alpha=0.7, label=label)
     panel.grid(alpha=0.3)
-
-
-def write(config: SHACBench, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
-    """Everything so far, into a file."""
-    results = {
-        "machine": machine(),
-        "config": {**dataclasses.asdict(config), "png": None, "json": None},
-        "runs": [dataclasses.asdict(run) for run in runs],
-        "findings": [finding.json() for finding in findings],
-    }
-    save(config.json, results)
 
 
 if __name__ == "__main__":

@@ -97,13 +97,17 @@ def test_learning_is_that_of_one_device(env, mesh, make, config, tmp_path):
     assert _layout(placed) == before
 
 
-def test_minibatches_are_shared(env, mesh):
-    """XLA adds up gradients inside the loops: it would not if every device did all the work."""
+def test_minibatches_are_shared_and_a_gradient_step_sends_one_message(env, mesh):
+    """Within the loops: the gradient and what is reported, as one vector."""
     learner = ppo(worldline.Worlds(env, B, mesh=mesh), PPO)
     state = on_devices(learner, mesh).init(jax.random.key(0))
     text = jax.jit(learner.update).lower(state).compile().as_text()
-    body = [line for line in text.splitlines() if "all-reduce" in line and "while/body" in line]
-    assert body
+    sent = [line for line in text.splitlines() if " all-reduce(" in line and "while/body" in line]
+    of_steps = [line for line in sent if "_std" not in line]  # advantages, once a pass
+    (vector,) = of_steps
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(state.learning.networks))
+    size = int(vector.partition("f32[")[2].partition("]")[0])
+    assert parameters < size < parameters + 16
 
 
 def test_worlds_that_do_not_divide_are_refused(env, mesh):
