@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -39,12 +40,20 @@ class RowConstants:
         self, batch: Batch, fields: Mapping[str, np.dtype[Any]], last: LastDerived
     ) -> None:
         self._batch, self._last = batch, last
-        self._expanded = [batch.expand(name, dtype) for name, dtype in fields.items()]
-        self._derives = [_derives(name) for name in fields]
-        outputs = mujoco.MjModel._setconst_outputs
-        self._stands = [name in outputs and not _derives(name) for name in fields]
-        """Whether a value takes the place of what MuJoCo derives."""
-        self._held = [values.copy() for values in self._expanded]
+        order = sorted(fields, key=lambda name: not _derives(name))
+        self._order = [list(fields).index(name) for name in order]
+        expanded = [batch.expand(name, fields[name]) for name in order]
+        ends = np.cumsum([0, *(values.shape[1] for values in expanded)]).tolist()
+        columns = [slice(*pair) for pair in itertools.pairwise(ends)]
+        self._fields = list(zip(expanded, columns, strict=True))
+        """Each field, and where it stands in `_held`."""
+        self._deriving = ends[sum(map(_derives, order))]
+        """So many columns in front are those from which something follows."""
+        outputs = set(mujoco.MjModel._setconst_outputs)
+        stands = [name in outputs and not _derives(name) for name in order]
+        self._standing = list(itertools.compress(self._fields, stands))
+        """Fields whose values take the place of what MuJoCo derives."""
+        self._held = np.zeros((batch.rows, ends[-1]))
         self._unknown = np.ones(batch.rows, bool)
         """Rows that were not written yet, or that MuJoCo could not derive anything from."""
         self._derived: dict[str, NDArray] = {}
@@ -60,20 +69,22 @@ class RowConstants:
         Returns:
             The rows that MuJoCo could not derive anything from, int32.
         """
-        chosen = np.full(self._batch.rows, ids is None)
-        chosen[ids if ids is not None else []] = True
-        changed = np.zeros(self._batch.rows, bool)
-        fields = zip(self._expanded, self._held, values, self._derives, strict=True)
-        for expanded, held, value, derives in fields:
-            rows = np.flatnonzero(chosen & (self._unknown | (held != value).any(axis=1)))
-            expanded[rows] = held[rows] = value[rows]
-            changed[rows] |= derives
-        self._unknown[chosen] = False
-        derived = np.flatnonzero(changed).astype(np.int32)
+        given = np.concatenate([values[place] for place in self._order], axis=1)
+        differs = self._held != given
+        differs[self._unknown] = True
+        if ids is not None:
+            others = np.ones(self._batch.rows, bool)
+            others[ids] = False
+            differs[others] = False
+        rows = np.flatnonzero(differs.any(axis=1))
+        self._held[rows] = fresh = given[rows]
+        for expanded, columns in self._fields:
+            expanded[rows] = fresh[:, columns]
+        self._unknown[rows] = False
+        derived = rows[differs[rows, : self._deriving].any(axis=1)].astype(np.int32)
         failed = self._derive(derived)
-        for expanded, held, stands in zip(self._expanded, self._held, self._stands, strict=True):
-            if stands:
-                expanded[derived] = held[derived]
+        for expanded, columns in self._standing:
+            expanded[derived] = self._held[derived, columns]
         self._unknown[failed] = True  # to be tried again
         return failed
 
@@ -97,15 +108,14 @@ class RowConstants:
             return rows
         there = np.array([self._last.rows.get(x, -1) for x in self._read(rows)], np.int32)
         found = there >= 0
+        here, there = rows[found], there[found]
         for name, values in self._derived.items():
-            values[rows[found]] = where._derived[name][there[found]]
+            values[here] = where._derived[name][there]
         return rows[~found]
 
     def _read(self, rows: NDArray) -> list[bytes]:
         """The constants in rows from which something follows."""
-        pairs = zip(self._held, self._derives, strict=True)
-        columns = [held[rows] for held, derives in pairs if derives]
-        return [row.tobytes() for row in np.concatenate(columns, axis=1)] if len(rows) else []
+        return [row.tobytes() for row in self._held[rows, : self._deriving]]
 
 
 def _derives(field: str) -> bool:
