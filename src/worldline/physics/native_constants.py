@@ -77,7 +77,7 @@ class RowConstants:
             others[ids] = False
             differs[others] = False
         rows = np.flatnonzero(differs.any(axis=1))
-        self._held[rows] = fresh = given[rows]
+        fresh = self._held[rows] = given[rows]
         for expanded, columns in self._fields:
             expanded[rows] = fresh[:, columns]
         self._unknown[rows] = False
