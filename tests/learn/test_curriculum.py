@@ -11,7 +11,7 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn.curriculum import automatic, schedule
 from worldline.learn.ppo import PPOConfig, ppo
-from worldline.variation import Domain, LogUniform, Uniform, scale
+from worldline.variation import CustomDomain, Domain, LogUniform, Uniform, scale
 
 START = {"body_mass": Uniform(1.0, 1.0), "opt.gravity": Uniform(-10.0, -9.0)}
 END = {"body_mass": Uniform(0.5, 2.0), "opt.gravity": Uniform(-20.0, -1.0)}
@@ -73,6 +73,34 @@ def test_a_curriculum_is_part_of_the_compiled_update():
     mass = np.asarray(state.acting.worlds.variation["body_mass"])[:, 1]
     assert ((mass >= 0.5) & (mass <= 3)).all()
     assert np.ptp(mass) > 0
+
+
+def test_a_whole_run_of_automatic_ranges_traces_nothing_again():
+    domain, traces = Domain(scale("body_mass", Uniform(1.0, 1.0))), []
+    wide = {"body_mass": Uniform(0.5, 3.0)}
+    inner = automatic(domain.ranges, wide, widen_at=-1e6, narrow_at=-1e6, updates=20)
+
+    def counted_curriculum(metrics, ranges):
+        traces.append("curriculum")
+        return inner(metrics, ranges)
+
+    def counted_draw(key, model, ranges):
+        traces.append("draw")
+        return domain(key, model, ranges)
+
+    drawn = CustomDomain(counted_draw, domain.ranges)
+    worlds = Worlds(Env(toys.Puck(episode_length=2), "native"), 4, domain=drawn)
+    config = PPOConfig(num_worlds=4, unroll_length=4, epochs=1, minibatches=1)
+    learner = ppo(worlds, config, curriculum=counted_curriculum)
+    state, _ = learner.update(learner.init(jax.random.key(0)))
+    first, highest = list(traces), []
+    for _ in range(24):
+        state, _ = learner.update(state)
+        highest.append(float(state.acting.worlds.ranges["body_mass"].high))
+    assert traces == first
+    assert highest[0] == pytest.approx(1.2)
+    assert highest[-1] == 3.0
+    assert {"curriculum", "draw"} == set(first)
 
 
 @pytest.mark.parametrize(
