@@ -137,13 +137,14 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Measures all contenders in turn, over and over, so that a slow minute slows them all.
 
+    Every other round goes backwards: what is measured second has no lasting favour or disfavour.
     A measurement beside which somebody else used the machine is taken again, as long as there is
     patience left; how many were not says the last line of progress.
     """
     measured: dict[str, list[float]] = {name: [] for name in contenders}
     patience, disturbed = _PATIENCE_S, 0
     for repeat in range(repeats):
-        for name, measure in contenders.items():
+        for name, measure in list(contenders.items())[:: -1 if repeat % 2 else 1]:
             progress(f"{name}, {repeat + 1} of {repeats}")
             began = time.monotonic()
             while True:

@@ -71,9 +71,11 @@ class VariationBench:
     """Worlds side by side."""
     steps: int = 32
     """Control steps of a measurement."""
-    repeats: int = 60
-    """Measurements of each contender, in turn with the others."""
-    seeds: int = 5
+    repeats: int = 120
+    """Measurements of each of ours, in turn with the others."""
+    peer_repeats: int = 30
+    """Measurements of each peer."""
+    seeds: int = 10
     """Policies whose updates are measured, one after the other."""
     threads: int = 2
     """Cores to use."""
@@ -106,7 +108,7 @@ def main(config: VariationBench) -> None:
     for peer in PEERS_BESIDE if config.peers else ():
         rates = interleave(
             contenders_of(peer, config),
-            config.repeats,
+            config.peer_repeats,
             lambda text, peer=peer: say(f"{peer.what}: {text}"),
         )
         measured[peer.name] = rates
