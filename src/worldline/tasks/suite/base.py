@@ -50,6 +50,7 @@ class SuiteTask(Task):
             "initial_log_std": 0.0,
             "actor_hidden": (128, 128),
             "critic_hidden": (128, 128),
+            "activation": "swish",
         },
         "train": {"steps": 2_000_000},
     }
