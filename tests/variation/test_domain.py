@@ -283,7 +283,7 @@ REFUSED = [
     ),
     (toys.ARM, lambda: add("jnt_range", Uniform([-2, -2], [3, 2])), "lower limit below the upper"),
     (toys.ARM, lambda: scale("dof_damping", Uniform(-1, 1)), "must not be negative"),
-    (toys.ARM, lambda: scale("opt.timestep", Uniform(0, 1)), "opt.timestep that is 0; it must be"),
+    (toys.ARM, lambda: scale("opt.timestep", Uniform(0, 1)), "draws opt.timestep is 0; it must be"),
 ]
 
 

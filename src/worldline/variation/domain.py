@@ -219,7 +219,7 @@ class Domain(AbstractDomain):
                     names = [t.name for t in self.terms if any(u.field == field for u in t.targets)]
                     spans = ", ".join(f"{name!r} {_span(ranges[name])}" for name in names)
                     raise VariationError(
-                        f"the domain can draw a {field} that {problem[1]}; narrow {spans}"
+                        f"among the domain's draws {field} {problem[1]}; narrow {spans}"
                     )
 
     def _extremes(self, field: str, model: Model, ranges: Ranges) -> Iterator[NDArray]:
