@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", help="default: all of the suite")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0; 0 1 2 for four tasks")
     parser.add_argument("--seconds", type=float, default=300.0, help="of each training")
-    parser.add_argument("--episodes", type=int, default=16, help="of each evaluation")
+    parser.add_argument("--episodes", type=int, default=64, help="of each evaluation")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--json", type=Path, default=Path(".bench/suite.json"), help="results")
     parser.add_argument("--one", help=argparse.SUPPRESS)
