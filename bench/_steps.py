@@ -9,9 +9,10 @@ import os
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from _harness import Finding, machine, save, say, scratch_folder, wait_until_quiet
 from peers.steps_job import Job
@@ -24,13 +25,32 @@ _PATIENCE_S = 20.0
 class Run:
     """One training run, and its evaluations."""
 
-    task: str
     contender: str
+    task: str
     seed: int
+    steps: int
+    """Environment steps of training."""
+    every: int
+    """Steps between two evaluations."""
+    threads: int
+    """Torch's."""
+    machine: dict[str, Any] = dataclasses.field(default_factory=machine)
+    """What it ran on, and when."""
     evaluations: list[dict[str, float]] = dataclasses.field(default_factory=list)
     """`wall`: s of training since the process began; `steps`; `eval_return`."""
     error: str = ""
     """Why it ended early, if it did."""
+
+    @classmethod
+    def of(cls, planned: Planned) -> Run:
+        """A run that has not begun."""
+        job = planned.job
+        return cls(planned.contender, job.task, job.seed, job.steps, job.every, job.threads)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What makes two runs one and the same."""
+        return (self.contender, self.task, self.seed, self.steps, self.every, self.threads)
 
     @property
     def final(self) -> float:
@@ -48,19 +68,63 @@ class Run:
         return next((e[axis] for e in self.evaluations if e["eval_return"] >= goal), math.inf)
 
 
-def quiet_start() -> None:
-    """Waits for a quiet machine; call it before a job's clock starts."""
+class Planned(NamedTuple):
+    """A run to make."""
+
+    contender: str
+    job: Job
+    """What it is told; its clock starts when its process does."""
+    python: str
+    """Of the contender's environment."""
+    script: Path
+    """The worker."""
+
+
+def in_turn(
+    config: Any, plan: Iterable[Planned], after: Callable[[Sequence[Run]], None] = lambda _: None
+) -> list[Run]:
+    """The planned runs, one at a time. Those that the configuration's file holds are taken from it.
+
+    Args:
+        config: of the benchmark; each run goes into its file `json` as soon as it ends.
+        plan: what to run, in this order.
+        after: called with the runs so far, each time there is one more.
+
+    Returns:
+        The runs; those that came to be, if the user interrupts.
+    """
+    held = _held(config.json)
+    runs: list[Run] = []
+    try:
+        for planned in plan:
+            say(f"{planned.job.task}, seed {planned.job.seed}: {planned.contender}")
+            run = Run.of(planned)
+            runs.append(held.get(run.identity) or _train(planned, run))
+            say(f"  return {runs[-1].final:.0f} in {runs[-1].seconds:.0f} s {runs[-1].error}")
+            write(config, runs, [])
+            after(runs)
+    except KeyboardInterrupt:
+        say("interrupted")
+    return runs
+
+
+def _held(path: Path) -> dict[Any, Run]:
+    """The runs in a file of results, if it is there, that came to their end."""
+    if not path.exists():
+        return {}
+    runs = [Run(**run) for run in json.loads(path.read_text())["runs"]]
+    return {run.identity: run for run in runs if not run.error}
+
+
+def _train(planned: Planned, run: Run) -> Run:
+    """Makes a run, as a process of its own, without a compilation cache, on a quiet machine."""
     if not wait_until_quiet(_PATIENCE_S):
         say("  others use the machine: the times will be too long")
-
-
-def train(contender: str, job: Job, python: str, script: Path) -> Run:
-    """One run, as a process of its own, without a compilation cache."""
-    run = Run(job.task, contender, job.seed)
+    job = dataclasses.replace(planned.job, started=time.time())
     environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            [python, str(script), json.dumps(dataclasses.asdict(job))],
+            [planned.python, str(planned.script), json.dumps(dataclasses.asdict(job))],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -92,12 +156,15 @@ def completed(runs: Iterable[Run], task: str, contender: str) -> list[Run]:
 
 
 def write(config: Any, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
-    """Everything so far, into the file that the benchmark's configuration names."""
+    """Everything so far, into the file that the benchmark's configuration names.
+
+    Runs that the file holds beside these stay there.
+    """
     settings = {k: v for k, v in dataclasses.asdict(config).items() if not isinstance(v, Path)}
+    everything = _held(config.json) | {run.identity: run for run in runs}
     results = {
-        "machine": machine(),
         "config": settings,
-        "runs": [dataclasses.asdict(run) for run in runs],
+        "runs": [dataclasses.asdict(run) for run in everything.values()],
         "findings": [finding.json() for finding in findings],
     }
     save(config.json, results)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import tyro
 
 from _harness import PEERS, Finding, peer_python, say, show_findings, use_cores
-from _steps import Run, completed, write
-from _steps import train as run_job
+from _steps import Planned, Run, completed, in_turn, write
 from peers.steps_job import Job
 
 CONTENDERS = ("brax", "worldline")
@@ -39,42 +37,33 @@ class PPOBench:
     png: Path = Path(".bench/ppo.png")
     """Where to draw the curves, after every run."""
     json: Path = Path(".bench/ppo.json")
-    """Where to write the results, after every run."""
+    """Where to write the results, after every run; runs that are there are not made again."""
 
 
 def main(config: PPOBench) -> None:
     """Runs both in turn, draws after each run, and prints the table at the end."""
     use_cores(config.cores)
-    runs: list[Run] = []
-    try:
-        for task in config.tasks:
-            for seed in config.seeds:
-                for contender in CONTENDERS:
-                    say(f"{task}, seed {seed}: {contender}")
-                    runs.append(train(config, task, contender, seed))
-                    say(f"  return {runs[-1].final:.0f} {runs[-1].error}")
-                    write(config, runs, [])
-                    draw(config, runs)
-    except KeyboardInterrupt:
-        say("interrupted")
-    finally:
-        findings = [finding for task in config.tasks for finding in judge(task, runs)]
-        write(config, runs, findings)
-        show_findings("PPO in Brax's environments, at equal steps and settings", findings)
-        say(f"{config.png}, {config.json}")
-
-
-def train(config: PPOBench, task: str, contender: str, seed: int) -> Run:
-    """One run, in Brax's environment; both contenders are in it."""
-    job = Job(
-        task=task,
-        seed=seed,
-        steps=config.steps,
-        every=config.steps // config.evaluations,
-        started=time.time(),
-        library=contender,
+    runs = in_turn(
+        config,
+        (
+            planned(config, task, contender, seed)
+            for task in config.tasks
+            for seed in config.seeds
+            for contender in CONTENDERS
+        ),
+        after=lambda runs: draw(config, runs),
     )
-    return run_job(contender, job, peer_python("brax"), PEERS / "ppo_in_brax.py")
+    findings = [finding for task in config.tasks for finding in judge(task, runs)]
+    write(config, runs, findings)
+    show_findings("PPO in Brax's environments, at equal steps and settings", findings)
+    say(f"{config.png}, {config.json}")
+
+
+def planned(config: PPOBench, task: str, contender: str, seed: int) -> Planned:
+    """One run, in Brax's environment; both contenders are in it."""
+    every = config.steps // config.evaluations
+    job = Job(task=task, seed=seed, steps=config.steps, every=every, library=contender)
+    return Planned(contender, job, peer_python("brax"), PEERS / "ppo_in_brax.py")
 
 
 def judge(task: str, runs: Sequence[Run]) -> list[Finding]:

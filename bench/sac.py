@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -25,8 +24,7 @@ from _harness import (
     show_table,
     use_cores,
 )
-from _steps import Run, completed, quiet_start, write
-from _steps import train as run_job
+from _steps import Planned, Run, completed, in_turn, write
 from peers.steps_job import Job
 
 Peer: TypeAlias = Literal["sb3", "sbx"]
@@ -49,31 +47,27 @@ class SACBench:
     """Other libraries to run."""
     cores: int = 2
     """Cores for everyone."""
-    json: Path | None = Path(".bench/sac.json")
-    """Where to write the results, after every run."""
+    json: Path = Path(".bench/sac.json")
+    """Where to write the results, after every run; runs that are there are not made again."""
 
 
 def main(config: SACBench) -> None:
     """Runs everyone in turn, prints the tables and writes the results."""
     use_cores(config.cores)
     everyone = [OURS, *installed(config.peers)]
-    runs: list[Run] = []
-    try:
-        for task in config.tasks:
-            for seed in config.seeds:  # all contenders a seed: a slow hour slows them all
-                for contender in everyone:
-                    say(f"{task}, seed {seed}: {contender}")
-                    run = train(config, task, contender, seed)
-                    runs.append(run)
-                    say(f"  return {run.final:.0f} in {run.seconds:.0f} s {run.error}")
-                    write(config, runs, [])
-    except KeyboardInterrupt:
-        say("interrupted")
-    finally:
-        findings = [f for task in config.tasks for f in judge(task, runs, everyone)]
-        write(config, runs, findings)
-        show_runs(config, runs, everyone)
-        show_findings("What was promised", findings)
+    runs = in_turn(
+        config,
+        (
+            planned(config, task, contender, seed)
+            for task in config.tasks
+            for seed in config.seeds
+            for contender in everyone  # all a seed: a slow hour slows them all
+        ),
+    )
+    findings = [finding for task in config.tasks for finding in judge(task, runs, everyone)]
+    write(config, runs, findings)
+    show_runs(config, runs, everyone)
+    show_findings("What was promised", findings)
 
 
 def installed(peers: Iterable[Peer | Literal["none"]]) -> list[str]:
@@ -91,21 +85,20 @@ def installed(peers: Iterable[Peer | Literal["none"]]) -> list[str]:
     return found
 
 
-def train(config: SACBench, task: str, contender: str, seed: int) -> Run:
+def planned(config: SACBench, task: str, contender: str, seed: int) -> Planned:
     """One run."""
     ours = contender == OURS
-    quiet_start()
     job = Job(
         task=task,
         seed=seed,
         steps=config.steps,
         every=config.steps // config.evaluations,
-        started=time.time(),
         threads=config.cores,
         library="sac" if ours else contender,
     )
-    script = PEERS / ("steps_worldline.py" if ours else "sac_sb3.py")
-    return run_job(contender, job, sys.executable if ours else peer_python(contender), script)
+    if ours:
+        return Planned(contender, job, sys.executable, PEERS / "steps_worldline.py")
+    return Planned(contender, job, peer_python(contender), PEERS / "sac_sb3.py")
 
 
 def judge(task: str, runs: Sequence[Run], everyone: Sequence[str]) -> list[Finding]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from _harness import (
     show_findings,
     use_cores,
 )
-from _steps import Run, completed, quiet_start, write
-from _steps import train as run_job
+from _steps import Planned, Run, completed, in_turn, write
 from peers.steps_job import Job
 
 ALGORITHMS = ("shac", "ppo")
@@ -46,7 +44,7 @@ class SHACBench:
     png: Path = Path(".bench/shac.png")
     """Where to draw the curves, after every run."""
     json: Path = Path(".bench/shac.json")
-    """Where to write the results, after every run."""
+    """Where to write the results, after every run; runs that are there are not made again."""
 
 
 def main(config: SHACBench) -> None:
@@ -56,37 +54,27 @@ def main(config: SHACBench) -> None:
             f"{len(config.steps)} numbers of steps for {len(config.tasks)} tasks; give as many"
         )
     use_cores(config.cores)
-    runs: list[Run] = []
-    try:
-        for task, steps in zip(config.tasks, config.steps, strict=True):
-            for seed in config.seeds:  # both a seed: a slow hour slows both
-                for algorithm in ALGORITHMS:
-                    say(f"{task}, seed {seed}: {algorithm}")
-                    runs.append(train(config, task, steps, algorithm, seed))
-                    say(f"  return {runs[-1].final:.0f} {runs[-1].error}")
-                    write(config, runs, [])
-                    draw(config, runs)
-    except KeyboardInterrupt:
-        say("interrupted")
-    finally:
-        findings = [finding for task in config.tasks for finding in judge(task, runs)]
-        write(config, runs, findings)
-        show_findings("To the return that PPO ends with: PPO's over SHAC's", findings)
-        say(f"{config.png}, {config.json}")
-
-
-def train(config: SHACBench, task: str, steps: int, algorithm: str, seed: int) -> Run:
-    """One run."""
-    quiet_start()
-    job = Job(
-        task=task,
-        seed=seed,
-        steps=steps,
-        every=steps // config.evaluations,
-        started=time.time(),
-        library=algorithm,
+    runs = in_turn(
+        config,
+        (
+            planned(config, task, steps, algorithm, seed)
+            for task, steps in zip(config.tasks, config.steps, strict=True)
+            for seed in config.seeds
+            for algorithm in ALGORITHMS  # both a seed: a slow hour slows both
+        ),
+        after=lambda runs: draw(config, runs),
     )
-    return run_job(algorithm, job, sys.executable, PEERS / "steps_worldline.py")
+    findings = [finding for task in config.tasks for finding in judge(task, runs)]
+    write(config, runs, findings)
+    show_findings("To the return that PPO ends with: PPO's over SHAC's", findings)
+    say(f"{config.png}, {config.json}")
+
+
+def planned(config: SHACBench, task: str, steps: int, algorithm: str, seed: int) -> Planned:
+    """One run."""
+    every = steps // config.evaluations
+    job = Job(task=task, seed=seed, steps=steps, every=every, library=algorithm)
+    return Planned(algorithm, job, sys.executable, PEERS / "steps_worldline.py")
 
 
 def judge(task: str, runs: Sequence[Run]) -> list[Finding]:

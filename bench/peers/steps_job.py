@@ -25,7 +25,7 @@ class Job:
     """Environment steps of training."""
     every: int
     """Steps between two evaluations."""
-    started: float
+    started: float = 0.0
     """`time.time()` when the process was started."""
     threads: int = 2
     """Torch's."""

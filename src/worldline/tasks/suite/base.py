@@ -42,7 +42,8 @@ class SuiteTask(Task):
 
     defaults = {
         "ppo": {
-            "num_worlds": 64,
+            "num_worlds": 128,
+            "minibatches": 32,
             "learning_rate": 5e-4,
             "target_kl": 0.01,  # with larger steps a walker falls again now and then
             "entropy_weight": 0.002,  # many rewards are rare: go on looking for them
