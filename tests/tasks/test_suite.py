@@ -10,7 +10,9 @@ import pytest
 
 from worldline.env.worlds import Worlds
 from worldline.errors import MissingExtraError, TaskError
-from worldline.tasks.registry import load_task, make
+from worldline.learn.ppo_config import PPOConfig
+from worldline.tasks.registry import list_tasks, load_task, make, task_class
+from worldline.tasks.suite.planar import CheetahRun
 from worldline.tasks.suite.quadruped import _Ground
 
 
@@ -48,6 +50,26 @@ def test_every_episode_has_a_target_of_its_own():
 def test_an_episode_ends_by_truncation_after_a_thousand_steps():
     for name in ("suite/cheetah-run", "suite/fish-swim", "suite/walker-run"):
         assert load_task(name).episode_length == 1000
+
+
+def test_ppo_sees_equally_far_ahead_at_every_control_rate():
+    tasks = [task_class(name) for name in list_tasks() if name.startswith("suite/")]
+    rates = set()
+    for task in tasks:
+        ppo = PPOConfig(**task.defaults["ppo"])
+        rates.add(task.control_timestep)
+        assert task.control_timestep / (1 - ppo.discount) == pytest.approx(2.0)
+        assert task.control_timestep / (1 - ppo.gae_lambda) == pytest.approx(0.5)
+    assert len(rates) > 3
+
+
+def test_a_task_of_ones_own_keeps_its_own_horizon():
+    class Slow(CheetahRun):
+        defaults = {"ppo": {"discount": 0.9}}
+        control_timestep: float = 0.02
+
+    assert Slow.defaults["ppo"] == {"discount": 0.9, "gae_lambda": pytest.approx(0.96)}
+    assert CheetahRun.defaults["ppo"]["discount"] == pytest.approx(0.995)
 
 
 @pytest.mark.parametrize("links", [3, 9])

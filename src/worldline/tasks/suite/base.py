@@ -33,6 +33,9 @@ class SuiteTask(Task):
     An action is the controls, in the actuators' ranges. Positions, velocities and their sensors are
     those of the state after the step; forces and touches those of the last physics step before it,
     as in dm_control.
+
+    PPO has one configuration for all, in which every task sees two seconds ahead, and gives credit
+    over half a second, whatever its control rate.
     """
 
     control_timestep: float
@@ -57,6 +60,14 @@ class SuiteTask(Task):
 
     file: ClassVar[str]
     """The MJCF file in the suite."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if isinstance(timestep := vars(cls).get("control_timestep"), float):
+            own = vars(cls).get("defaults", {}).get("ppo", {})
+            horizons = {"discount": 1 - timestep / 2.0, "gae_lambda": 1 - timestep / 0.5}
+            ppo = {**cls.defaults.get("ppo", {}), **horizons, **own}
+            cls.defaults = {**cls.defaults, "ppo": ppo}
 
     def mjcf(self) -> ModelSource:
         """The suite's model, as this task changes it."""
