@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -126,6 +127,30 @@ def test_the_ratio_is_clipped_on_the_side_that_would_gain() -> None:
     assert actor_gradient(batch._replace(advantage=-batch.advantage)) > 0.01
 
 
+@pytest.mark.parametrize(("log_std", "earned"), [(-1.0, 1.0), (0.5, 0.0)])
+def test_entropy_earns_until_the_spread_is_half_the_range(log_std: float, earned: float) -> None:
+    """The entropy of a normal distribution grows by 1 with its log deviation."""
+    learner = learner_of(PROBE, SMALL)
+    learning = learner.init(jax.random.key(0)).learning
+    spread = jnp.full_like(learning.networks.actor.log_std, log_std)
+    networks = eqx.tree_at(lambda n: n.actor.log_std, learning.networks, spread)
+    obs = jnp.ones((1, 1))
+    distribution = networks.actor(obs)
+    batch = ppo_module.Batch(
+        obs=obs,
+        critic_obs=obs,
+        action=distribution.mean,
+        log_prob=distribution.log_prob(distribution.mean),
+        distribution=distribution,
+        value=jnp.zeros(1),
+        advantage=jnp.zeros(1),
+        target=jnp.zeros(1),
+    )
+    numbers = dataclasses.replace(learning.numbers, entropy_weight=jnp.float32(2.0))
+    gradient = jax.grad(lambda n: clipped_loss(n, batch, numbers)[0])(networks)
+    np.testing.assert_allclose(gradient.actor.log_std, -2.0 * earned, atol=1e-6)
+
+
 def test_two_programs_each_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     traces = {"act": 0, "learn": 0}
 
@@ -231,6 +256,7 @@ def test_evaluation_equals_episodes_by_hand() -> None:
         ({"minibatches": 7}, "7 minibatches"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
         ({"discount": 1.5}, "discount is 1.5"),
+        ({"advantage_floor": -0.1}, "advantage_floor is -0.1"),
         ({"activation": "sigmoid"}, "there are tanh"),
     ],
 )

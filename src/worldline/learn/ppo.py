@@ -303,7 +303,8 @@ def learn(
             )
         batches, places = shuffled((samples, rows), key, config.minibatches)
         if config.normalize_advantages:
-            batches = batches._replace(advantage=jax.vmap(_standardized)(batches.advantage))
+            standardized = functools.partial(_standardized, floor=numbers.advantage_floor)
+            batches = batches._replace(advantage=jax.vmap(standardized)(batches.advantage))
         batches = split(pieces.mesh, (batches, places), axis=1)
         step = functools.partial(gradient_step, changes)
         (networks, optimizer, learning_rate), measured = jax.lax.scan(step, carry, batches)
@@ -341,7 +342,9 @@ def clipped_loss(networks: Networks, batch: Batch, numbers: Numbers) -> tuple[Ar
     value = networks.critic(critic_obs)[..., 0]
     value_loss = _value_loss(value, batch, numbers.value_clip)
     entropy = distribution.entropy().mean()
-    total = policy_loss + numbers.value_weight * value_loss - numbers.entropy_weight * entropy
+    # A spread of more than half the actions' range is only clipped: it earns nothing.
+    bonus = entropy - jnp.maximum(distribution.log_std, 0.0).sum(-1).mean()
+    total = policy_loss + numbers.value_weight * value_loss - numbers.entropy_weight * bonus
     return total, {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
@@ -367,9 +370,9 @@ def _clip_norm(gradient: PyTree, largest: Array) -> tuple[PyTree, Array]:
     return jax.tree.map(lambda g: g * scale, gradient), norm
 
 
-def _standardized(values: Array) -> Array:
-    """With mean 0 and standard deviation 1."""
-    return (values - values.mean()) / (values.std() + 1e-8)
+def _standardized(values: Array, floor: Array) -> Array:
+    """With mean 0 and standard deviation 1; less where it was below the floor."""
+    return (values - values.mean()) / (jnp.maximum(values.std(), floor) + 1e-8)
 
 
 def _annealed(learning: Learning) -> Array:

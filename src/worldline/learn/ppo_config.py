@@ -53,7 +53,11 @@ class PPOConfig:
     normalize_rewards: bool = True
     """By the running standard deviation of the discounted return."""
     normalize_advantages: bool = True
-    """In each minibatch."""
+    """In each minibatch, to mean 0 and deviation 1."""
+    advantage_floor: float = 0.0
+    """Advantages of a smaller deviation are divided by this one instead: once there is nothing left
+    to learn, they are noise, and a policy that follows noise falls. With normalised rewards 1 is
+    the deviation of a return."""
     actor_hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of the policy."""
     critic_hidden: tuple[int, ...] = (64, 64)
@@ -103,6 +107,8 @@ class PPOConfig:
         for name in ("discount", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
+        if not self.advantage_floor >= 0:
+            raise ConfigError(f"advantage_floor is {self.advantage_floor}; give 0 or more")
         if self.recurrent_size < 0:
             raise ConfigError(f"recurrent_size is {self.recurrent_size}; give 0 or more")
         _ = self.augmentation

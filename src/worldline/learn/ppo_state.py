@@ -24,6 +24,7 @@ class Numbers(eqx.Module):
     clip: Array
     value_clip: Array
     value_weight: Array
+    advantage_floor: Array
     entropy_weight: Array
     max_grad_norm: Array
 

@@ -50,6 +50,7 @@ class SuiteTask(Task):
             "learning_rate": 5e-4,
             "target_kl": 0.01,  # with larger steps a walker falls again now and then
             "entropy_weight": 0.002,  # many rewards are rare: go on looking for them
+            "advantage_floor": 0.1,  # without it a pole that stands falls again now and then
             "initial_log_std": 0.0,
             "actor_hidden": (128, 128),
             "critic_hidden": (128, 128),
