@@ -65,6 +65,20 @@ def learner_of(task: Task, config: PPOConfig) -> Any:
     return ppo(Worlds(Env(task, "fake"), config.num_worlds), config)
 
 
+def one_sample(obs: jax.Array, distribution: Any, action: jax.Array) -> ppo_module.Batch:
+    """An action `(1, nact)` without value or advantage."""
+    return ppo_module.Batch(
+        obs=obs,
+        critic_obs=obs,
+        action=action,
+        log_prob=distribution.log_prob(action),
+        distribution=distribution,
+        value=jnp.zeros(1),
+        advantage=jnp.zeros(1),
+        target=jnp.zeros(1),
+    )
+
+
 def bits(tree: Any) -> list[np.ndarray]:
     def plain(x: jax.Array) -> np.ndarray:
         is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
@@ -108,16 +122,8 @@ def test_the_ratio_is_clipped_on_the_side_that_would_gain() -> None:
     obs = jnp.ones((1, 1))
     distribution = networks.actor(obs)
     action = distribution.mean + 0.1
-    batch = ppo_module.Batch(
-        obs=obs,
-        critic_obs=obs,
-        action=action,
-        log_prob=distribution.log_prob(action) - 0.5,
-        distribution=distribution,
-        value=jnp.zeros(1),
-        advantage=jnp.ones(1),
-        target=jnp.zeros(1),
-    )
+    batch = one_sample(obs, distribution, action)
+    batch = batch._replace(log_prob=batch.log_prob - 0.5, advantage=jnp.ones(1))
 
     def actor_gradient(batch: Any) -> float:
         gradient = jax.grad(lambda n: clipped_loss(n, batch, learning.numbers)[0])(networks)
@@ -136,16 +142,7 @@ def test_entropy_earns_until_the_spread_is_half_the_range(log_std: float, earned
     networks = eqx.tree_at(lambda n: n.actor.log_std, learning.networks, spread)
     obs = jnp.ones((1, 1))
     distribution = networks.actor(obs)
-    batch = ppo_module.Batch(
-        obs=obs,
-        critic_obs=obs,
-        action=distribution.mean,
-        log_prob=distribution.log_prob(distribution.mean),
-        distribution=distribution,
-        value=jnp.zeros(1),
-        advantage=jnp.zeros(1),
-        target=jnp.zeros(1),
-    )
+    batch = one_sample(obs, distribution, distribution.mean)
     numbers = dataclasses.replace(learning.numbers, entropy_weight=jnp.float32(2.0))
     gradient = jax.grad(lambda n: clipped_loss(n, batch, numbers)[0])(networks)
     np.testing.assert_allclose(gradient.actor.log_std, -2.0 * earned, atol=1e-6)
