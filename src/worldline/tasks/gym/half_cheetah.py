@@ -21,7 +21,7 @@ class HalfCheetah(Locomotion):
     """
 
     defaults = {
-        "ppo": {"num_worlds": 256, "unroll_length": 32, "epochs": 4, "target_kl": 0.08},
+        "ppo": {"num_worlds": 256, "unroll_length": 32, "epochs": 4, "target_kl": 0.06},
     }
 
     xml_file: str = "half_cheetah.xml"
