@@ -139,12 +139,14 @@ def table(results: list[dict[str, Any]], seconds: float) -> str:
     ]
     for task in dict.fromkeys(result["task"] for result in results):
         mine = [result for result in results if result["task"] == task]
-        middle = statistics.median(result["return"] for result in mine)
-        each = ", ".join(f"{result['return']:.0f}" for result in mine)
+        returns = [result["return"] for result in mine]
+        shown = f"{statistics.median(returns):.0f}"
+        if len(returns) > 1:
+            shown += f" ({', '.join(f'{each:.0f}' for each in returns)})"
         steps = statistics.mean(result["steps"] for result in mine) / 1e6
         name = task.removeprefix("suite/")
         others = " | ".join(str(known.get(name, "")) for known in (CLEANRL, RL_GAMES))
-        lines.append(f"| `{task}` | {middle:.0f} ({each}) | {steps:.2g} | {others} |")
+        lines.append(f"| `{task}` | {shown} | {steps:.2g} | {others} |")
     return "\n".join(lines)
 
 

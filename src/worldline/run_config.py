@@ -35,7 +35,7 @@ class TrainConfig:
     seeds: int = 1
     """Train so many seeds in one program: `seed`, `seed + 1`, ..."""
     physics: str = "native"
-    """The engine: native or fake."""
+    """The engine: native, mjx or fake."""
     domain: str = ""
     """What each episode's physics is drawn from: light, medium or hard, or a domain of the task's
     own; `worldline list --fields TASK` names them. Empty: every world is as the model says."""

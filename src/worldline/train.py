@@ -258,7 +258,7 @@ def _go_on(
         best = records.save_best(policy, evaluation)
         records.plot()
     interrupted = step < config.steps or stopped()
-    note = _video(config, folder, env, best, video_key.ravel()[0], interrupted)
+    note = _video(config, folder, env, best, video_key, interrupted)
     return Result(path, step, seconds, evaluation, interrupted, note)
 
 
@@ -360,11 +360,16 @@ def _members(learner: Learner[S], config: TrainConfig) -> Learner[S]:
     return learner if config.seeds == 1 else population(learner)
 
 
-def _keys(config: TrainConfig) -> list[Key]:
-    """Keys for the first state, the evaluations and the video: `()` each, or `(seeds,)`."""
+def _keys(config: TrainConfig) -> tuple[Key, Key, Key]:
+    """Keys for the first state and for the evaluations, `()` or of each seed `(seeds,)`; and for
+    the video, `()`.
+    """
     seeds = range(config.seed, config.seed + config.seeds)
-    of_each = [list(jax.random.split(jax.random.key(seed), 3)) for seed in seeds]
-    return of_each[0] if config.seeds == 1 else [jnp.stack(k) for k in zip(*of_each, strict=True)]
+    of_each = [tuple(jax.random.split(jax.random.key(seed), 3)) for seed in seeds]
+    first_state, evaluations, video = of_each[0]
+    if config.seeds > 1:
+        first_state, evaluations, _ = map(jnp.stack, zip(*of_each, strict=True))
+    return first_state, evaluations, video
 
 
 def _assessment(env: Env, config: TrainConfig) -> Callable[[Policy], Evaluation]:

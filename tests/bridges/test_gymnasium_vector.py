@@ -1,6 +1,7 @@
 """VectorEnv on its own: what Gymnasium's interface asks beyond the modes, and what we add to it."""
 
 import copy
+import functools
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ import worldline
 from worldline.bridges.frames import Frames
 from worldline.bridges.gymnasium import VectorEnv, make_vector_env, seed_keys
 from worldline.errors import ActionError, ConfigError, ModelError, VariationError
+from worldline.physics.native import NativePhysics
 
 B = 3
 modes = pytest.mark.parametrize("mode", MODES, ids=[mode.name for mode in MODES])
@@ -396,6 +398,12 @@ class TestCopies:
             if mode is AutoresetMode.DISABLED and over.any():
                 given = [e.reset(options={"reset_mask": over}) for e in (env, twin)]
                 assert data_equivalence(given[0], given[1], exact=True)
+
+    def test_it_runs_on_an_engine_with_the_same_settings(self) -> None:
+        engine = functools.partial(NativePhysics, num_threads=3)
+        env = make_vector_env(B, worldline.Env(toys.Swing(), physics=engine))
+        twin = pickle.loads(pickle.dumps(env))
+        assert twin.worlds.env.physics.num_threads == 3
 
     def test_before_a_reset_too(self) -> None:
         env = make_vector_env(B, worldline.Env(toys.Swing()))

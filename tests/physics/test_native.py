@@ -405,8 +405,12 @@ def test_errors_name_the_value_and_the_mend():
         NativePhysics(model, Reads(("xpo",)))
     with pytest.raises(ModelError, match="'qpoz' is not an MjData field"):
         NativePhysics(model, Reads((), ("qpoz",)))
+    physics = NativePhysics(model)
     with pytest.raises(ModelError, match=r"'ctl' is no input.*did you mean.*'ctrl'"):
-        NativePhysics(model).input_shape("ctl")
+        physics.input_shape("ctl")
+    start = physics.start(model.qpos0, jnp.zeros(model.nv), {}, {})
+    with pytest.raises(ModelError, match=r"substeps is 0; give 1 or more"):
+        physics.step(start, {}, 0)
     sleepy = toys.BOXES.replace("<worldbody>", '<option><flag sleep="enable"/></option><worldbody>')
     for fields in ((), ("cfrc_ext",)):
         with pytest.raises(ModelError, match=r"'sleep'.*take sleep out of the model"):

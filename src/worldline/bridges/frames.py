@@ -17,9 +17,9 @@ import numpy as np
 
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.model import Model
-from worldline.report import video
 from worldline.report.camera import CameraPath, camera_path
 from worldline.report.rays import RayPainter
+from worldline.report.video import backends, drawn_model
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -108,7 +108,7 @@ class Frames:
             inputs: further MjData fields to show, such as `mocap_pos`.
         """
         path = self._steady(camera_path(self._model, self._camera, qpos[None], timestep=1.0))
-        drawn = video._drawn_model(self._model, variation, path)
+        drawn = drawn_model(self._model, variation, path)
         data = mujoco.MjData(drawn)
         for name, value in {"qpos": qpos, **inputs}.items():
             getattr(data, name)[...] = value
@@ -165,7 +165,7 @@ class _Graphics:
 
 def _open_graphics(model: mujoco.MjModel, size: tuple[int, int]) -> _Graphics | None:
     """The first graphics library that works, or None."""
-    for backend in video._backends("auto"):
+    for backend in backends("auto"):
         if backend != "rays":
             with contextlib.suppress(Exception), _no_warnings():
                 library = importlib.import_module(f"mujoco.{backend}")

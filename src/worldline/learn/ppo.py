@@ -219,10 +219,10 @@ def _begin_learning(
 ) -> Learning:
     """Networks, optimiser and statistics before any training."""
     networks_key, key = jax.random.split(key)
-    nobs = numbers_of(select(obs, config.actor_obs)).shape[-1]
-    ncritic = numbers_of(select(obs, critic_keys(config.actor_obs, config.critic_obs, obs))).shape[
-        -1
-    ]
+    of_critic = critic_keys(config.actor_obs, config.critic_obs, obs)
+    nobs, ncritic = (
+        numbers_of(select(obs, keys)).shape[-1] for keys in (config.actor_obs, of_critic)
+    )
     networks = pieces.networks(networks_key, nobs, ncritic, nact)
     if have_memory(networks):
         check_for_memory(config)

@@ -120,7 +120,7 @@ class Physics(abc.ABC):
         Args:
             state: where the world is; its `variation` holds its constants.
             inputs: values of `INPUTS` to hold during the step; those not given stay as they are.
-            substeps: physics steps to take.
+            substeps: physics steps to take, 1 or more.
             mask: `()` bool.
         """
 

@@ -134,6 +134,8 @@ class NativePhysics(Physics):
         mask: ArrayLike = True,
     ) -> PhysicsState:
         """See `Physics.step`."""
+        if substeps < 1:  # of which MuJoCo's batch would end the process
+            raise ModelError(f"substeps is {substeps}; give 1 or more")
         call = _Call("step", substeps, tuple(sorted(inputs)), tuple(sorted(state.variation)), self)
         words = {"words": state.engine.words}
         moving = (state.qpos, state.qvel, state.act)

@@ -98,7 +98,7 @@ def render_episode(
     path = camera_path(model, camera or {}, states["qpos"], timestep)
     stride = max(1, round(1 / (timestep * fps)))
     job = Job(
-        model=_drawn_model(model, variation or {}, path),
+        model=drawn_model(model, variation or {}, path),
         states={name: rows[::stride] for name, rows in states.items()},
         views={name: view[::stride] for name, view in _views(views or {}, len(qpos)).items()},
         camera=dataclasses.replace(path, lookat=path.lookat[::stride]),
@@ -114,7 +114,7 @@ def render_episode(
 def _draw_with_any(job: Job, renderer: Renderer) -> str:
     """Runs the job with the first renderer that works; how that went, in one line."""
     reason = "no EGL or OSMesa library was found"
-    for backend in _backends(renderer):
+    for backend in backends(renderer):
         failure = _draw(job, backend)
         if failure is None and backend != "rays":
             return f"rendered by MuJoCo with {_NAMES.get(backend, backend)}"
@@ -132,7 +132,7 @@ def _rays_chosen(renderer: Renderer) -> bool:
     return renderer == "rays" or (renderer == "auto" and off)
 
 
-def _backends(renderer: Renderer) -> list[str]:
+def backends(renderer: Renderer) -> list[str]:
     """The renderers to try, best first: values of `MUJOCO_GL`, and `rays`."""
     if _rays_chosen(renderer):
         return ["rays"]
@@ -216,7 +216,7 @@ def _output(file: str | os.PathLike[str] | None) -> str | None:
     return str(path)
 
 
-def _drawn_model(model: Model, variation: Mapping[str, Any], path: CameraPath) -> mujoco.MjModel:
+def drawn_model(model: Model, variation: Mapping[str, Any], path: CameraPath) -> mujoco.MjModel:
     """A copy of the model to draw: with the world's own constants, on a floor that does not end."""
     drawn = copy.copy(model.mj)
     for field, value in variation.items():
