@@ -39,7 +39,7 @@ class SACBench:
     """Tasks to train."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One run each, of each contender."""
-    steps: int = 200_000
+    steps: int = 100_000
     """Environment steps of a run."""
     evaluations: int = 20
     """How often a run is evaluated, evenly over its steps."""

@@ -20,7 +20,10 @@ class HalfCheetah(Locomotion):
     control. An episode never terminates.
     """
 
-    defaults = {"ppo": {"num_worlds": 256, "unroll_length": 32, "epochs": 4, "target_kl": 0.06}}
+    defaults = {
+        "ppo": {"num_worlds": 256, "unroll_length": 32, "epochs": 4, "target_kl": 0.06},
+        "sac": {"layer_norm": False},
+    }
 
     xml_file: str = "half_cheetah.xml"
     frame_skip: int = 5
