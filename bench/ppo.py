@@ -14,6 +14,7 @@ from pathlib import Path
 import tyro
 
 from _harness import PEERS, Finding, peer_python, say, show_findings, use_cores
+from _learning import draw
 from _steps import Planned, Run, completed, in_turn, write
 from peers.steps_job import Job
 
@@ -51,7 +52,7 @@ def main(config: PPOBench) -> None:
             for seed in config.seeds
             for contender in CONTENDERS
         ),
-        after=lambda runs: draw(config, runs),
+        after=lambda runs: draw(config.png, runs, config.tasks, CONTENDERS, ["steps"]),
     )
     findings = [finding for task in config.tasks for finding in judge(task, runs)]
     write(config, runs, findings)
@@ -96,33 +97,6 @@ def last(run: Run) -> float:
 def mean(run: Run) -> float:
     """The mean over a run's evaluations: high where it learned early."""
     return statistics.mean(e["eval_return"] for e in run.evaluations)
-
-
-def draw(config: PPOBench, runs: Sequence[Run]) -> None:
-    """Return over environment steps; a panel a task, a line a run."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(
-        1, len(config.tasks), figsize=(4.5 * len(config.tasks), 3.2), squeeze=False,
-        layout="constrained",
-    )  # fmt: skip
-    for panel, task in zip(panels[0], config.tasks, strict=True):
-        for index, contender in enumerate(CONTENDERS):
-            for number, run in enumerate(completed(runs, task, contender)):
-                x, y = ([e[name] for e in run.evaluations] for name in ("steps", "eval_return"))
-                label = contender if number == 0 else None
-                panel.plot(x, y, color=f"C{index}", alpha=0.7, label=label)
-        panel.set_title(task)
-        panel.set_xlabel("environment steps")
-        panel.grid(alpha=0.3)
-    panels[0][0].set_ylabel("return, deterministic")
-    panels[0][0].legend(fontsize="small")
-    config.png.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(config.png, dpi=140)
-    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from _harness import (
     show_table,
     use_cores,
 )
+from _learning import draw
 from _steps import Planned, Run, completed, in_turn, write
 from peers.steps_job import Job
 
@@ -47,12 +48,14 @@ class SACBench:
     """Other libraries to run."""
     cores: int = 2
     """Cores for everyone."""
+    png: Path = Path(".bench/sac.png")
+    """Where to draw the curves, after every run."""
     json: Path = Path(".bench/sac.json")
     """Where to write the results, after every run; runs that are there are not made again."""
 
 
 def main(config: SACBench) -> None:
-    """Runs everyone in turn, prints the tables and writes the results."""
+    """Runs everyone in turn, draws after each run, and prints the tables at the end."""
     use_cores(config.cores)
     everyone = [OURS, *installed(config.peers)]
     runs = in_turn(
@@ -63,11 +66,13 @@ def main(config: SACBench) -> None:
             for seed in config.seeds
             for contender in everyone  # all a seed: a slow hour slows them all
         ),
+        after=lambda runs: draw(config.png, runs, config.tasks, everyone, ["steps", "wall"]),
     )
     findings = [finding for task in config.tasks for finding in judge(task, runs, everyone)]
     write(config, runs, findings)
     show_runs(config, runs, everyone)
     show_findings("What was promised", findings)
+    say(f"{config.png}, {config.json}")
 
 
 def installed(peers: Iterable[Peer | Literal["none"]]) -> list[str]:

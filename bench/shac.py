@@ -10,7 +10,6 @@ import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import tyro
 
@@ -21,6 +20,7 @@ from _harness import (
     show_findings,
     use_cores,
 )
+from _learning import draw
 from _steps import Planned, Run, completed, in_turn, write
 from peers.steps_job import Job
 
@@ -62,7 +62,7 @@ def main(config: SHACBench) -> None:
             for seed in config.seeds
             for algorithm in ALGORITHMS  # both a seed: a slow hour slows both
         ),
-        after=lambda runs: draw(config, runs),
+        after=lambda runs: draw(config.png, runs, config.tasks, ALGORITHMS, ["steps", "wall"]),
     )
     findings = [finding for task in config.tasks for finding in judge(task, runs)]
     write(config, runs, findings)
@@ -99,38 +99,6 @@ def judge(task: str, runs: Sequence[Run]) -> list[Finding]:
             )
         )
     return findings
-
-
-def draw(config: SHACBench, runs: Sequence[Run]) -> None:
-    """Return over environment steps, and over seconds; a row a task, a line a run."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    rows = len(config.tasks)
-    figure, grid = plt.subplots(
-        rows, 2, figsize=(9, 3.2 * rows), squeeze=False, sharey="row", layout="constrained"
-    )
-    for panels, task in zip(grid, config.tasks, strict=True):
-        for panel, axis in zip(panels, ("steps", "wall"), strict=True):
-            _draw_one(panel, task, axis, runs)
-        panels[0].set_ylabel(f"{task}\nreturn, deterministic")
-    grid[-1, 0].set_xlabel("environment steps")
-    grid[-1, 1].set_xlabel("seconds of training since the process began")
-    grid[0, 0].legend(fontsize="small")
-    config.png.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(config.png, dpi=140)
-    plt.close(figure)
-
-
-def _draw_one(panel: Any, task: str, axis: str, runs: Sequence[Run]) -> None:
-    for index, algorithm in enumerate(ALGORITHMS):
-        for number, run in enumerate(completed(runs, task, algorithm)):
-            x, y = ([e[name] for e in run.evaluations] for name in (axis, "eval_return"))
-            label = algorithm.upper() if number == 0 else None
-            panel.plot(x, y, color=f"C{index}", alpha=0.7, label=label)
-    panel.grid(alpha=0.3)
 
 
 if __name__ == "__main__":
