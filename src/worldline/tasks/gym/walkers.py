@@ -92,7 +92,14 @@ class PlanarWalker(Locomotion):
 class Hopper(PlanarWalker):
     """One leg. Observation `(11,)`; action `(3,)`: thigh, leg, foot."""
 
-    defaults = {"sac": {"learning_rate": 1e-3, "target_rate": 0.02}}
+    defaults = {
+        "sac": {
+            "critic_steps": 256,
+            "layer_norm": False,
+            "learning_rate": 1e-3,
+            "target_rate": 0.01,
+        }
+    }
 
     xml_file: str = "hopper.xml"
     frame_skip: int = 4
