@@ -299,7 +299,7 @@ def _export(argv: list[str]) -> int:
     space = env.observation_space
     parts = dict(space.spaces) if hasattr(space, "spaces") else {"state": space}
     file = settings.out or folder.path / "policy.onnx"
-    worst = save_onnx(file, policy, {name: part.shape or () for name, part in parts.items()})
+    worst = save_onnx(file, policy, space)
     print(f"{file}: its actions are the policy's, but for {worst:.1g}")
     for name in policy.obs_keys:
         print(f"  {name}, of each world {parts[name].shape}")

@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces
 
 from worldline.errors import ExportError, MissingExtraError, RunError
 from worldline.files import whole_file
 from worldline.learn.policy import Policy
+from worldline.pixels.camera import image_names, is_image
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -22,7 +24,7 @@ _TOLERANCE = 1e-5
 
 
 def save_onnx(
-    path: str | os.PathLike[str], policy: Policy, shapes: Mapping[str, tuple[int, ...]]
+    path: str | os.PathLike[str], policy: Policy, observation_space: spaces.Space[Any]
 ) -> float:
     """Writes a policy, its normaliser and its action bounds included, as an ONNX file.
 
@@ -35,7 +37,7 @@ def save_onnx(
     Args:
         path: the file to write, in place of one that is there.
         policy: the policy.
-        shapes: the shape of each part of an observation, without leading axes; images have three.
+        observation_space: of one world, such as `Env.observation_space`.
 
     Returns:
         The largest difference between an action of the file and of the policy.
@@ -45,7 +47,7 @@ def save_onnx(
         ExportError: the policy cannot be written in ONNX, or the file acts otherwise than it.
         RunError: the file cannot be written.
     """
-    content, worst = _converted(policy, shapes)
+    content, worst = _converted(policy, observation_space)
     if worst > _TOLERANCE:
         raise ExportError(
             f"the ONNX file's actions differ from the policy's by {worst:.2g}, more than "
@@ -60,7 +62,7 @@ def save_onnx(
 
 
 @jax.numpy_dtype_promotion("standard")  # which the library that converts relies on
-def _converted(policy: Policy, shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, float]:
+def _converted(policy: Policy, space: spaces.Space[Any]) -> tuple[bytes, float]:
     """The content of the file, and how far its actions are from the policy's."""
     try:
         from jax2onnx import to_onnx
@@ -77,9 +79,8 @@ def _converted(policy: Policy, shapes: Mapping[str, tuple[int, ...]]) -> tuple[b
         return policy.to_action(distribution.mean), *jax.tree.leaves(after)
 
     numbers = range(len(memory))
-    sees = any(len(shapes[key]) == 3 for key in keys)
-    rows = 1 if sees else jax.export.symbolic_shape("B")[0]
-    specs = [jax.ShapeDtypeStruct((rows, *shapes[key]), _dtype(shapes[key])) for key in keys]
+    rows = 1 if image_names(keys) else jax.export.symbolic_shape("B")[0]
+    specs = [_part(space, key, rows) for key in keys]
     specs += [jax.ShapeDtypeStruct((rows, *part.shape[1:]), part.dtype) for part in memory]
     names = [*keys, *(f"memory_{i}" for i in numbers)]
     outputs = ["action", *(f"next_memory_{i}" for i in numbers)]
@@ -98,9 +99,11 @@ def _converted(policy: Policy, shapes: Mapping[str, tuple[int, ...]]) -> tuple[b
         raise ExportError(f"the policy cannot be written in ONNX: {line}") from error
 
 
-def _dtype(shape: tuple[int, ...]) -> Any:
-    """Images are of bytes, all else of numbers."""
-    return jnp.uint8 if len(shape) == 3 else jnp.float32
+def _part(space: spaces.Space[Any], name: str, rows: Any) -> jax.ShapeDtypeStruct:
+    """A part of observations; images are of whole numbers as they come, all else is float32."""
+    part = space[name] if isinstance(space, spaces.Dict) else space
+    dtype = part.dtype if is_image(name) else jnp.float32
+    return jax.ShapeDtypeStruct((rows, *(part.shape or ())), dtype)
 
 
 def _difference(content: bytes, act: Any, specs: Mapping[str, jax.ShapeDtypeStruct]) -> float:
@@ -112,8 +115,8 @@ def _difference(content: bytes, act: Any, specs: Mapping[str, jax.ShapeDtypeStru
 
     def drawn(spec: jax.ShapeDtypeStruct) -> NDArray:
         shape = 1 if spec.shape[0] == 1 else 32, *spec.shape[1:]
-        if spec.dtype == jnp.uint8:
-            return random.integers(0, 256, shape, np.uint8)
+        if np.issubdtype(spec.dtype, np.unsignedinteger):
+            return random.integers(0, np.iinfo(spec.dtype).max, shape, spec.dtype, endpoint=True)
         return random.normal(size=shape).astype(np.float32)
 
     inputs = {name: drawn(spec) for name, spec in specs.items()}

@@ -122,9 +122,15 @@ def _patches(x: Array, size: int) -> Array:
     """`(n, h, w, c)` as squares side by side: `(n, h / size, w / size, size * size * c)`."""
     height, width = (math.ceil(side / size) * size for side in x.shape[1:3])
     below, right = height - x.shape[1], width - x.shape[2]
-    x = jnp.pad(x, ((0, 0), (0, below), (0, right), (0, 0)), mode="edge")
+    x = _longer(_longer(x, 1, below), 2, right)
     x = x.reshape(len(x), height // size, size, width // size, size, -1)
     return x.swapaxes(2, 3).reshape(len(x), height // size, width // size, -1)
+
+
+def _longer(x: Array, axis: int, more: int) -> Array:
+    """With the last entry along an axis repeated; `jnp.pad` is not converted to ONNX."""
+    last = jax.lax.slice_in_dim(x, x.shape[axis] - 1, None, axis=axis)
+    return jnp.concatenate([x, *[last] * more], axis=axis)
 
 
 def _convolve(x: Array, layer: MLP, size: int, stride: int) -> Array:
