@@ -155,6 +155,13 @@ def completed(runs: Iterable[Run], task: str, contender: str) -> list[Run]:
     ]
 
 
+def over(ours: float, theirs: float) -> float:
+    """How a return stands beside another: their ratio, and above 1 where ours is the higher one,
+    whatever their signs.
+    """
+    return 1 + (ours - theirs) / abs(theirs)
+
+
 def write(config: Any, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
     """Everything so far, into the file that the benchmark's configuration names.
 

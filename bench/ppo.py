@@ -15,7 +15,7 @@ import tyro
 
 from _harness import PEERS, Finding, peer_python, say, show_findings, use_cores
 from _learning import draw
-from _steps import Planned, Run, completed, in_turn, write
+from _steps import Planned, Run, completed, in_turn, over, write
 from peers.steps_job import Job
 
 CONTENDERS = ("brax", "worldline")
@@ -80,8 +80,8 @@ def judge(task: str, runs: Sequence[Run]) -> list[Finding]:
         findings.append(
             Finding(
                 what=f"{task}: our {what} / Brax's",
-                value=mine / its,
-                shown=f"{mine / its:.2f}",
+                value=over(mine, its),
+                shown=f"{over(mine, its):.2f}",
                 detail=f"{mine:.0f} ({each}) / {its:.0f} ({other})",
                 at_least=1.0,
             )

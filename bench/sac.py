@@ -25,7 +25,7 @@ from _harness import (
     use_cores,
 )
 from _learning import draw
-from _steps import Planned, Run, completed, in_turn, write
+from _steps import Planned, Run, completed, in_turn, over, write
 from peers.steps_job import Job
 
 Peer: TypeAlias = Literal["sb3", "sbx"]
@@ -117,8 +117,8 @@ def judge(task: str, runs: Sequence[Run], everyone: Sequence[str]) -> list[Findi
         findings.append(
             Finding(
                 what=f"{task}: our return / {peer}'s at equal steps",
-                value=mine / its,
-                shown=f"{mine / its:.2f}",
+                value=over(mine, its),
+                shown=f"{over(mine, its):.2f}",
                 detail=f"{mine:.0f} / {its:.0f}",
                 at_least=1.0,
             )
