@@ -64,7 +64,7 @@ def test_a_memory_goes_in_and_comes_out(tmp_path):
 def test_images_are_seen_as_by_the_policy(tmp_path, encoder, normalize):
     """Colours, of bytes, and distances, of millimetres, beside numbers."""
     pytest.importorskip("jax2onnx")
-    whole = {"pixels/depth": (np.uint16, 1), "pixels/front": (np.uint8, 6)}
+    whole = {"depth/front": (np.uint16, 1), "pixels/front": (np.uint8, 6)}
     images = {
         name: spaces.Box(0, np.iinfo(dtype).max, (40, 44, channels), dtype)
         for name, (dtype, channels) in whole.items()

@@ -362,7 +362,7 @@ def _episodes_last(trial: _Trial) -> Iterator[str]:
 
 def _observations_vary(trial: _Trial) -> Iterator[str]:
     for path, leaf in jax.tree.leaves_with_path(trial.obs):
-        if leaf.dtype == np.uint8:
+        if leaf.dtype.kind == "u":  # an image
             continue
         seen = _rows(leaf, trial.running)
         constant = np.flatnonzero((seen == seen[:1]).all(axis=0))
