@@ -144,3 +144,20 @@ def test_an_environment_takes_open_cameras():
     assert again.observation_space == env.observation_space
     with pytest.raises(ConfigError, match="no camera 'front'; there are top"):
         Env(env.task, cameras={"f": Camera("front")})
+
+
+def test_torchrl_gets_the_same_images():
+    """Distances as int32: torch does not compute with uint16."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchrl")
+    from torchrl.envs.utils import check_env_specs
+
+    from worldline.bridges.torchrl import WorldlineWrapper
+
+    env = WorldlineWrapper(worlds())
+    check_env_specs(env, seed=0)
+    obs = env.reset()
+    assert obs["pixels/top"].dtype is torch.uint8
+    assert obs["depth/top"].dtype is torch.int32
+    for row in range(3):
+        assert_shows(obs, row, [of_state(obs["state"][row])] * STACK)

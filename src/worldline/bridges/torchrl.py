@@ -56,9 +56,10 @@ class _TaskNames:
 class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
     """Worlds as a TorchRL environment.
 
-    An observation is `"observation"`, or, where the task gives a dict, has the keys of that. A seed
-    means what it means to `worldline.bridges.gymnasium.VectorEnv`; without one, torch's random
-    generator draws it.
+    An observation is `"observation"`, or, where the task gives a dict, has the keys of that;
+    distances, uint16 with us, are int32, since torch computes little with uint16. A seed means
+    what it means to `worldline.bridges.gymnasium.VectorEnv`; without one, torch's random generator
+    draws it.
 
     Args:
         worlds: the worlds.
@@ -236,7 +237,7 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         for name, array in arrays.items():
             if array is self._shown.get(name):  # the environment's own, and not for others to write
                 tensors[name] = tensors[name].clone()
-        tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
+        tensors = {name: _known(tensor).to(self.device) for name, tensor in tensors.items()}
         if self._painter is not None:
             pictures = self._painter.paint(self._programs.unpack(self._shown[WORLD]), last)
             tensors[PIXELS] = torch.from_numpy(np.stack(pictures)).to(self.device)
@@ -368,12 +369,17 @@ class _Pull(torch.autograd.Function):  # type: ignore[misc]
 
 def _spec(space: gymnasium.spaces.Box, batch: torch.Size, device: Any) -> Any:
     """The spec of a space; bounded if all its bounds are finite."""
-    dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+    dtype = _known(torch.from_numpy(np.empty(0, space.dtype))).dtype
     shape = (*batch, *space.shape)
     if not space.is_bounded():
         return Unbounded(shape, device, dtype)
-    low, high = (torch.tensor(bound).expand(shape) for bound in (space.low, space.high))
+    low, high = (_known(torch.tensor(bound)).expand(shape) for bound in (space.low, space.high))
     return Bounded(low, high, shape, device, dtype)
+
+
+def _known(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a type that torch computes with: not so uint16, that of distances."""
+    return tensor.int() if tensor.dtype is torch.uint16 else tensor
 
 
 def _as_argument(tensor: torch.Tensor) -> Any:
