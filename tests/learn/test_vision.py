@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 from worldline.errors import ConfigError
 from worldline.learn import vision
@@ -15,12 +14,13 @@ def images_of(shape, seed=0, dtype=jnp.uint8, most=256):
     return jax.random.randint(jax.random.key(seed), shape, 0, most).astype(dtype)
 
 
-def normalized(x):
-    return torch.nn.functional.layer_norm(x, x.shape[-1:])
-
-
 def in_torch(encoder, images, strides):
     """The same network of PyTorch's own layers."""
+    torch = pytest.importorskip("torch")
+
+    def normalized(x):
+        return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
     x = torch.tensor(np.asarray(images), dtype=torch.float32).permute(0, 3, 1, 2) / 255 - 0.5
     for layer, (size, stride) in zip(encoder.layers, strides, strict=True):
         weight = np.asarray(layer.weights[0]).reshape(size, size, x.shape[1], -1)
