@@ -205,7 +205,14 @@ def test_a_configuration_of_something_else_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("steps", 0), ("evaluations", 0), ("eval_episodes", -1), ("seed", -1), ("seed", 2**32)],
+    [
+        ("steps", 0),
+        ("action_repeat", 0),
+        ("evaluations", 0),
+        ("eval_episodes", -1),
+        ("seed", -1),
+        ("seed", 2**32),
+    ],
 )
 def test_a_setting_that_cannot_be_is_refused(setting, value):
     with pytest.raises(ConfigError, match=f"{setting} is {value}; give"):

@@ -36,6 +36,9 @@ class TrainConfig:
     """Train so many seeds in one program: `seed`, `seed + 1`, ..."""
     physics: str = "native"
     """The engine: native, mjx or fake."""
+    action_repeat: int = 1
+    """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
+    up, and images are drawn once."""
     domain: str = ""
     """What each episode's physics is drawn from: light, medium or hard, or a domain of the task's
     own; `worldline list --fields TASK` names them. Empty: every world is as the model says."""
@@ -72,7 +75,7 @@ class TrainConfig:
     """Show no progress."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "seeds", "evaluations", "eval_episodes"):
+        for name in ("steps", "seeds", "action_repeat", "evaluations", "eval_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give 1 or more")
         check_seed(self.seed)
@@ -135,7 +138,7 @@ def make_environment(task: Task, config: TrainConfig) -> Env:
     context = Context(names, visible=names if config.visible else ())
     views = read_cameras(config.pixels, stack=config.frames, depth=config.depth)
     cameras = Cameras(task.model, views, config.renderer) if views else None
-    return Env(task, config.physics, context, cameras)
+    return Env(task, config.physics, context, cameras, config.action_repeat)
 
 
 def sighted(algorithm: T, env: Env, config: TrainConfig) -> T:

@@ -100,4 +100,4 @@ def with_features(env: Env, names: Mapping[str, Any]) -> Env:
     if not added:
         return env
     context = Context((*env.context.given, *added), visible=env.context.visible)
-    return Env(env.task, env.engine, context, env.cameras)
+    return env.but(context=context)

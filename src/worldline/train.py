@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -306,8 +307,8 @@ def make_video(
     Returns:
         A line that says how it was drawn, or what to install so that it can be.
     """
-    timestep = env.task.control_timestep
-    limit = env.task.episode_length or round(seconds / timestep)
+    timestep = env.control_timestep
+    limit = math.ceil(env.task.episode_length / env.action_repeat) or round(seconds / timestep)
     steps = max(1, min(limit, round(seconds / timestep)))
     episode = record(env, policy, key, steps, deterministic=deterministic)
     seen = {} if env.cameras is None else seen_frames(env.cameras, episode)

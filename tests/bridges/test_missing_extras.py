@@ -35,6 +35,27 @@ def test_nothing_else_imports_them() -> None:
     assert done.stdout.strip() == "set()", done.stderr
 
 
+#: Makes libraries look as if they were not installed; SciPy looks into `sys.modules` for torch.
+HIDE = """
+import sys
+class Hidden:
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in {libraries}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden)
+"""
+
+
+def test_without_any_every_test_is_found() -> None:
+    """A newcomer installs none: a test file that imports one unasked would end `make test`."""
+    libraries = ["torch", "tensordict", "torchrl", "stable_baselines3", "dm_env"]
+    libraries += ["jax2onnx", "onnx", "onnxruntime", "wandb", "mlflow"]
+    collect = ["--collect-only", "-q", "-p", "no:cacheprovider", "--ignore=tests/parity", "tests"]
+    hide = HIDE.format(libraries=libraries)
+    done = run(f"{hide}\nimport pytest\nsys.exit(pytest.main({collect}))")
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
 def test_the_error_is_an_import_error() -> None:
     error = worldline.errors.MissingExtraError("it", "sb3")
     assert isinstance(error, ImportError)

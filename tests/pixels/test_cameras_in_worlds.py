@@ -99,6 +99,20 @@ def test_each_world_is_drawn_once_a_step_and_once_a_reset(monkeypatch):
             np.testing.assert_array_equal(image, taken.obs[name][time])
 
 
+def test_an_action_taken_again_draws_no_more(monkeypatch):
+    repeating = worlds().repeating(3)
+    painters, drawn = repeating.env.cameras._painters, []
+    draw = painters.draw
+    monkeypatch.setattr(painters, "draw", lambda *what: (drawn.append(len(what[1])), draw(*what)))
+    state = repeating.reset(jax.random.key(0))
+    jax.block_until_ready(state)
+    drawn.clear()
+    state, step = repeating.step(state, jnp.zeros((3, 2)))
+    jax.block_until_ready(step)
+    ended = int((step.terminated | step.truncated).sum())
+    assert sorted(drawn, reverse=True) == [3, *([ended] if ended else [])]
+
+
 def test_a_masked_world_keeps_its_frames(monkeypatch):
     _, (state, _, actions) = rolled()
     after, _ = worlds().step(state, actions[0], jnp.array([True, False, True]))

@@ -50,7 +50,7 @@ class WorldsPainter:
         env = worlds.env
         self._frames = Frames(env.model, env.task.camera, size)
         self._num_worlds = worlds.num_worlds
-        self._again = jax.jit(lambda s, action, mask: jax.vmap(env.step)(s, action, mask=mask))
+        self._again = jax.jit(worlds.after)
 
     def paint(self, state: WorldsState, last: LastStep | None = None) -> tuple[NDArray, ...]:
         """A picture of each world, `(height, width, 3)` uint8.
@@ -63,7 +63,7 @@ class WorldsPainter:
         physics = state.env.physics
         if last is not None and last.ended.any():
             action = jnp.asarray(last.action, jnp.float32)
-            ended = self._again(last.before.env, action, last.ended).physics
+            ended = self._again(last.before, action, last.ended).physics
             physics = jax.tree.map(
                 lambda new, old: np.where(_as_column(last.ended, new), new, old),
                 *jax.device_get((ended, physics)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -38,7 +37,6 @@ class PackedWorlds:
 
     Args:
         worlds: the worlds.
-        frame_skip: how often each action is taken.
         observed: the parts of the observation to give.
         requires_grad: whether the real numbers of worlds travel by themselves too.
         keep_before: whether `advance` gives what `Advance.before` holds.
@@ -47,12 +45,11 @@ class PackedWorlds:
     def __init__(
         self,
         worlds: Worlds,
-        frame_skip: int,
         observed: tuple[str, ...],
         requires_grad: bool,
         keep_before: bool,
     ) -> None:
-        self._worlds, self._frame_skip, self._observed = worlds, frame_skip, observed
+        self._worlds, self._observed = worlds, observed
         self._requires_grad, self._keep_before = requires_grad, keep_before
         # The ranges of a domain have no axis `B`; nothing changes them here.
         self.packing = Packing(lambda: _without_ranges(worlds.reset(jax.random.key(0))))
@@ -95,33 +92,11 @@ class PackedWorlds:
             state = self._with_ranges(self.packing.with_reals(_without_ranges(state), reals))
         before = world if self._keep_before else None
         state, step = self._worlds.step(state, action, mask)
-        if self._frame_skip > 1:
-            going = jnp.ones(len(world), bool) if mask is None else mask
-            again = functools.partial(self._again, action)
-            carry = (state, step, before, going)
-            carry, _ = jax.lax.scan(again, carry, None, length=self._frame_skip - 1)
-            state, step, before, _ = carry
         flags = (step.terminated | step.truncated, step.terminated, step.truncated)
         worth = dict(zip(("reward", *FLAGS), (step.reward, *flags), strict=True))
         given = self._travelling(state) | self._observation(step.final_obs)
         given |= {name: value[:, None] for name, value in worth.items()}
         return Advance(given, self._observation(state.obs), before)
-
-    def _again(self, action: Array, carry: Any, _: None) -> tuple[Any, None]:
-        """The same action once more, in worlds whose episode goes on."""
-        state, step, before, going = carry
-        going &= ~(step.terminated | step.truncated)
-        after, more = self._worlds.step(state, action, going)
-        keep = functools.partial(_where_rows, going)
-        if before is not None:
-            before = keep(self.packing.pack(_without_ranges(state)), before)
-        total = more._replace(
-            reward=step.reward + more.reward,
-            terminated=step.terminated | more.terminated,
-            truncated=step.truncated | more.truncated,
-            final_obs=jax.tree.map(keep, more.final_obs, step.final_obs),
-        )
-        return (after, total, before, going), None
 
     def _seen(self, state: WorldsState) -> dict[str, Array]:
         """What there is to see of worlds."""

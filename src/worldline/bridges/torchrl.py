@@ -65,8 +65,8 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         worlds: the worlds.
         batch_size: any shape with as many elements as there are worlds; None: `[num_worlds]`.
         device: where the tensors are; None: the CPU.
-        frame_skip: how often each action is taken. Rewards add up, and a world whose episode ends
-            on the way takes no more of them.
+        frame_skip: how often each action is taken. Rewards add up, a world whose episode ends on
+            the way takes no more of them, and what none but the last would show is not drawn.
         requires_grad: whether rewards and observations carry gradients back to the actions and to
             `"world_reals"`, on an engine that has them. A second derivative raises
             SecondDerivativeError.
@@ -113,12 +113,12 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         if pixels_only and not from_pixels:
             raise ConfigError("pixels_only leaves nothing to observe; set from_pixels as well")
         super().__init__(device="cpu" if device is None else device, batch_size=shape)
-        self.worlds = worlds
+        self.worlds = worlds = worlds if frame_skip == 1 else worlds.repeating(frame_skip)
         self.requires_grad = requires_grad
         self._painter = WorldsPainter(worlds, pixels_size) if from_pixels else None
         self._spaces = {} if pixels_only else parts_of(worlds.env.observation_space)
         self._programs = PackedWorlds(
-            worlds, frame_skip, tuple(self._spaces), requires_grad, keep_before=from_pixels
+            worlds, tuple(self._spaces), requires_grad, keep_before=from_pixels
         )
         self._set_seed(seed)
         self._make_specs(pixels_size)

@@ -323,7 +323,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
 
 def metadata(env: WorldlineEnv) -> dict[str, Any]:
     """What Gymnasium wants to know of an environment: how to draw it, and how fast."""
-    fps = max(1, round(1 / env.task.control_timestep))
+    fps = max(1, round(1 / env.control_timestep))
     return {"render_modes": list(RENDER_MODES), "render_fps": fps}
 
 
@@ -404,5 +404,5 @@ def _final(final_obs: Any, metrics: Mapping[str, NDArray], ended: NDArray) -> In
 def _recipe(worlds: Worlds) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What an environment and worlds of it are built from."""
     env, drawn = worlds.env, (worlds.domain, worlds.context, worlds.resample_every)
-    made_of = env.task, env.engine, env.context, env.cameras
+    made_of = env.task, env.engine, env.context, env.cameras, env.action_repeat
     return made_of, (worlds.num_worlds, worlds.episode_length, *drawn)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.task import Outcome, Start, Task
-from worldline.errors import ActionError, TaskError
+from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.physics import Engine, make_physics
 from worldline.physics.base import PhysicsState, Reads
 from worldline.pixels.camera import Camera
@@ -45,6 +45,8 @@ class EnvState(eqx.Module):
     """The task's named numbers, `()` each; zeros after a reset."""
     context: dict[str, Array]
     """The value of each context feature of the environment, `()`; empty where it has none."""
+    taken: Array
+    """Control steps of the task that the last step took, `()` int32; 0 after a reset."""
 
     @property
     def variation(self) -> Variation:
@@ -64,11 +66,14 @@ class Env:
             a dict: `context` beside the task's `state`.
         cameras: cameras that see its worlds, by names of yours; or `Cameras` of the task's model.
             Each adds images to the observation, which is then a dict too: `pixels/<name>` and
-            `depth/<name>`, drawn once a control step.
+            `depth/<name>`, drawn once a step.
+        action_repeat: control steps of the task for which `step` takes an action. Rewards add up
+            until the episode ends; all else, images too, is what the last of them led to.
 
     Raises:
         VariationError: the model offers no such feature.
-        ConfigError: `cameras` is empty, or has a camera that the model lacks.
+        ConfigError: `cameras` is empty, or has a camera that the model lacks; `action_repeat` is
+            not positive.
         RendererUnavailableError: the cameras cannot be drawn on this machine.
         TaskError: the task breaks its contract (a wrong shape, a memory that changes structure).
         ModelError: its control time step is no multiple of the model's, or the engine cannot run
@@ -81,7 +86,13 @@ class Env:
         physics: Engine = "native",
         context: Context | Iterable[str | Feature] = (),
         cameras: Cameras | Mapping[str, Camera] | None = None,
+        action_repeat: int = 1,
     ) -> None:
+        if action_repeat < 1:
+            raise ConfigError(
+                f"action_repeat is {action_repeat}; give 1 to take each action for one control step"
+            )
+        self.action_repeat = action_repeat
         self.task, self.engine = task, physics
         self.context = context if isinstance(context, Context) else Context(context)
         self.model = task.model
@@ -95,6 +106,27 @@ class Env:
             cameras = Cameras(self.model, cameras)
         self.cameras = cameras
         self._metrics, self._obs = self._check_contract()
+
+    @property
+    def control_timestep(self) -> float:
+        """Seconds between two actions."""
+        return self.task.control_timestep * self.action_repeat
+
+    def but(
+        self,
+        *,
+        context: Context | None = None,
+        cameras: Cameras | Mapping[str, Camera] | None = None,
+        action_repeat: int | None = None,
+    ) -> Env:
+        """The same environment but for what is given, as in the constructor."""
+        return Env(
+            self.task,
+            self.engine,
+            self.context if context is None else context,
+            self.cameras if cameras is None else cameras,
+            self.action_repeat if action_repeat is None else action_repeat,
+        )
 
     def reset(
         self,
@@ -167,8 +199,15 @@ class Env:
         obs = self._with_context(_without_context(state.obs), values)
         return dataclasses.replace(state, physics=physics, obs=obs, context=values)
 
-    def step(self, state: EnvState, action: ArrayLike, *, mask: ArrayLike = True) -> EnvState:
-        """The world one control step later.
+    def step(
+        self,
+        state: EnvState,
+        action: ArrayLike,
+        *,
+        mask: ArrayLike = True,
+        at_most: ArrayLike | None = None,
+    ) -> EnvState:
+        """The world after an action: one control step later, or `action_repeat` of them.
 
         The step after the end of an episode is computed like any other: episodes are `Worlds`'s.
 
@@ -176,20 +215,26 @@ class Env:
             state: the world.
             action: `(nact,)`, in the units of `action_space`.
             mask: `()` bool; where False nothing is simulated and the result is unspecified.
+            at_most: `()` int32, 1 or more: control steps that are left of the episode; None: any
+                number.
 
         Raises:
             ActionError: a wrong shape or dtype; or not finite, where that can be seen (outside
                 `jit`; inside, such a world is marked `diverged`).
         """
         action = jnp.asarray(self.check_action(action))
-        inputs = self._inputs(action, state.physics, state.memory)
-        physics = self.physics.step(state.physics, inputs, self.substeps, mask)
-        outcome = self.task.outcome(state.physics, action, physics, state.memory)
+        physics, outcome = self._control_step(state.physics, state.memory, action, mask)
+        taken = jnp.int32(1)
+        if self.action_repeat > 1:
+            limit = self.action_repeat if at_most is None else at_most
+            again = functools.partial(self._control_again, action, mask, limit)
+            carry, repeats = (physics, outcome, taken), self.action_repeat - 1
+            (physics, outcome, taken), _ = jax.lax.scan(again, carry, length=repeats)
         obs = self._with_context(self.task.observe(physics, outcome.memory), state.context)
         if self.cameras is not None:
             obs = {**_parts(obs), **self.cameras.following(physics, _parts(state.obs), mask)}
-        reward = jnp.asarray(outcome.reward, jnp.float32)
-        healthy = ~physics.diverged & _all_finite((obs, reward)) & jnp.isfinite(action).all()
+        finite = _all_finite((obs, outcome.reward)) & jnp.isfinite(action).all()
+        healthy = ~physics.diverged & finite
 
         def keep(new: PyTree, old: PyTree) -> PyTree:
             return jax.tree.map(lambda a, b: jnp.where(healthy, a, b), new, old)
@@ -198,12 +243,43 @@ class Env:
             physics=physics,
             memory=keep(outcome.memory, state.memory),
             obs=keep(obs, state.obs),
-            reward=jnp.where(healthy, reward, 0.0),
-            terminated=jnp.asarray(outcome.terminated, bool) & healthy,
+            reward=jnp.where(healthy, outcome.reward, 0.0),
+            terminated=outcome.terminated & healthy,
             diverged=~healthy,
-            metrics=keep(_float32(outcome.metrics), self._zero_metrics()),
+            metrics=keep(outcome.metrics, self._zero_metrics()),
             context=state.context,
+            taken=taken,
         )
+
+    def _control_step(
+        self, physics: PhysicsState, memory: PyTree, action: Array, mask: ArrayLike
+    ) -> tuple[PhysicsState, Outcome]:
+        """The physics one control step later, and what that was worth."""
+        inputs = self._inputs(action, physics, memory)
+        after = self.physics.step(physics, inputs, self.substeps, mask)
+        outcome = self.task.outcome(physics, action, after, memory)
+        return after, Outcome(
+            reward=jnp.asarray(outcome.reward, jnp.float32),
+            terminated=jnp.asarray(outcome.terminated, bool),
+            memory=outcome.memory,
+            metrics=_float32(outcome.metrics),
+        )
+
+    def _control_again(
+        self,
+        action: Array,
+        mask: ArrayLike,
+        limit: ArrayLike,
+        carry: tuple[PhysicsState, Outcome, Array],
+        _: None,
+    ) -> tuple[tuple[PhysicsState, Outcome, Array], None]:
+        """One more control step with the same action, unless the episode is over."""
+        physics, outcome, taken = carry
+        going = jnp.asarray(mask) & (taken < limit) & ~outcome.terminated & ~physics.diverged
+        after, more = self._control_step(physics, outcome.memory, action, going)
+        more = dataclasses.replace(more, reward=outcome.reward + more.reward)
+        moved = after, more, taken + 1
+        return jax.tree.map(lambda new, old: jnp.where(going, new, old), moved, carry), None
 
     @functools.cached_property
     def action_space(self) -> spaces.Box:
@@ -287,6 +363,7 @@ class Env:
             diverged=physics.diverged,
             metrics=self._zero_metrics(),
             context=values,
+            taken=jnp.int32(0),
         )
 
     def _with_context(self, obs: Observation, values: Mapping[str, Array]) -> Observation:

@@ -153,7 +153,7 @@ class Worlds:
         length = env.task.episode_length if episode_length is None else episode_length
         if length < 0:
             raise ConfigError(f"episode_length is {length}; give steps, or 0 for no limit")
-        self.env = env if cameras is None else Env(env.task, env.engine, env.context, cameras)
+        self.env = env if cameras is None else env.but(cameras=cameras)
         self.num_worlds = num_worlds
         self.episode_length = length
         if resample_every < 0:
@@ -171,6 +171,18 @@ class Worlds:
         step = shared(mesh, self._take_step, (state, BY_WORLD, BY_WORLD), (state, BY_WORLD))
         self._step = jax.jit(step)
         self._reset_where = jax.jit(shared(mesh, self._reset_rows, (state, BY_WORLD), state))
+
+    def repeating(self, times: int) -> Worlds:
+        """These worlds with each action taken `times` times; see `Env(action_repeat=)`."""
+        return Worlds(
+            self.env.but(action_repeat=times * self.env.action_repeat),
+            self.num_worlds,
+            self.episode_length,
+            self.domain,
+            self.context,
+            self.resample_every,
+            mesh=self.mesh,
+        )
 
     def reset(
         self,
@@ -219,6 +231,19 @@ class Worlds:
         """
         checked = self.env.check_action(action, (self.num_worlds,))
         return self._step(state, checked, None if mask is None else self._check_mask(mask))
+
+    def after(self, state: WorldsState, action: Array, mask: Array | None = None) -> EnvState:
+        """Every world after its action, those that ended too: before any new episode begins.
+
+        Args:
+            state: the worlds.
+            action: `(B, nact)`.
+            mask: `(B,)` bool; where False nothing is simulated, and the result is unspecified.
+        """
+        # What `Env` does not know: when the time is over.
+        left = jnp.where(state.limit > 0, state.limit - state.steps, self.env.action_repeat)
+        masks = {} if mask is None else {"mask": mask}
+        return jax.vmap(self.env.step)(state.env, action, at_most=left, **masks)
 
     def reset_where(self, state: WorldsState, mask: ArrayLike) -> WorldsState:
         """Begins a new episode in the worlds where `mask`, `(B,)` bool, is True.
@@ -317,9 +342,8 @@ class Worlds:
     def _take_step(
         self, state: WorldsState, action: Array, mask: Array | None
     ) -> tuple[WorldsState, Step]:
-        masks = {} if mask is None else {"mask": mask}
-        env = jax.vmap(self.env.step)(state.env, action, **masks)
-        steps = state.steps + 1
+        env = self.after(state, action, mask)
+        steps = state.steps + env.taken
         episode_return = state.episode_return + env.reward
         out_of_time = (state.limit > 0) & (steps >= state.limit)
         truncated = (env.diverged | out_of_time) & ~env.terminated
@@ -339,8 +363,8 @@ class Worlds:
         reward, terminated, truncated, metrics = worth
         stepped = dataclasses.replace(state, env=env, steps=steps, episode_return=episode_return)
         ended = terminated | truncated
-        if self.resample_every:
-            due = (steps % self.resample_every == 0) & (steps > state.steps) & ~ended
+        if every := self.resample_every:
+            due = (steps // every > state.steps // every) & ~ended
             stepped = self._resample(stepped, due)
         fresh = self._reset_rows(stepped, ended)
         return fresh, Step(fresh.obs, reward, terminated, truncated, env.obs, metrics)
