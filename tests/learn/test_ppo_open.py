@@ -230,7 +230,7 @@ def test_a_curriculum_that_loses_a_range_is_refused():
 def test_a_population_is_its_members():
     learner = ppo(puck_worlds(), CONFIG)
     members = population(learner)
-    clips, keys = jnp.array([0.1, 0.3]), [jax.random.key(seed) for seed in (3, 4)]
+    clips, keys = jnp.array([0.1, 0.3, 0.2, 0.2]), [jax.random.key(seed) for seed in range(3, 7)]
     states = members.init(jnp.stack([jax.random.clone(key) for key in keys]))
     states = jax.vmap(lambda state, clip: with_numbers(state, clip=clip))(states, clips)
     alone = [
@@ -244,8 +244,9 @@ def test_a_population_is_its_members():
                 np.testing.assert_allclose(
                     metrics[name][index], value, rtol=5e-3, atol=2e-4, err_msg=name
                 )
+    assert metrics["train/episodes"].all()  # so that returns are among what was compared
     policies = members.policy(states)
-    obs = np.ones((2, 4), np.float32)
+    obs = np.ones((4, 4), np.float32)
     actions = jax.vmap(lambda policy, obs: policy(obs))(policies, jnp.asarray(obs))
     for index, state in enumerate(alone):
         np.testing.assert_allclose(actions[index], learner.policy(state)(obs[index]), atol=1e-3)
