@@ -12,7 +12,8 @@ from worldline.errors import ConfigError
 from worldline.tasks.rewards import _REACH_ZERO, _SIGMOIDS, tolerance
 
 sigmoids = st.sampled_from(sorted(_SIGMOIDS))
-numbers = st.floats(-5, 5, width=32)
+#: XLA takes subnormal numbers for zero, which is within bounds where they are not.
+numbers = st.floats(-5, 5, width=32, allow_subnormal=False)
 edges = st.one_of(numbers, st.sampled_from([-np.inf, np.inf]))
 
 
