@@ -16,7 +16,7 @@ from worldline.errors import ConfigError
 from worldline.learn import ppo as ppo_module
 from worldline.learn.images import changed, draw_changes
 from worldline.learn.policy import select
-from worldline.learn.ppo import Batch, Networks, PPOConfig, ppo, seeing_networks
+from worldline.learn.ppo import Batch, Networks, PPOConfig, ppo, seeing_networks, with_numbers
 from worldline.learn.rollout import unroll
 from worldline.learn.successors import CUT_VALUE
 from worldline.learn.vision import SharedEyes
@@ -48,6 +48,18 @@ def test_an_update_changes_the_encoder():
     assert float(jnp.abs(new - old).max()) > 0
     assert all(np.isfinite(value).all() for value in metrics.values())
     assert after.learning.statistics.mean.shape == (1,)  # of the numbers alone
+
+
+def test_changed_images_are_no_step_of_the_policy():
+    """A policy that stays as it is has gone nowhere, though no image is as it was acted on: else
+    the learning rate that divergence leads would fall to nothing.
+    """
+    learner, _, state, _ = trained()
+    still = with_numbers(state, learning_rate=0.0, target_kl=0.0)
+    after, metrics = learner.update(still)
+    assert eqx.tree_equal(after.learning.networks, still.learning.networks)
+    assert float(metrics["ppo/kl"]) == pytest.approx(0, abs=1e-6)
+    assert float(metrics["ppo/clip_fraction"]) == 0
 
 
 def test_a_policy_that_sees_is_saved_and_loaded(tmp_path):

@@ -282,6 +282,8 @@ def learn(
             change = functools.partial(changed, config.augmentation, changes, worlds)
             seen = seen._replace(obs=change(seen.obs), critic_obs=change(seen.critic_obs))
         batch = eqx.combine(batch, seen)
+        if changes is not None:
+            batch = as_if_seen(learning.networks, batch)
         gradient_of = mean_over_shares(
             pieces.mesh,
             jax.value_and_grad(pieces.loss, has_aux=True),
@@ -324,6 +326,18 @@ def learn(
         key=key,
         updates=learning.updates + 1,
     ), metrics
+
+
+def as_if_seen(networks: Networks, batch: Batch) -> Batch:
+    """A batch of changed images, with what the policy that acted would have drawn from at them.
+
+    Else its ratio to a new policy, and their KL divergence, would measure how images were changed
+    (Raileanu et al. 2021, "Automatic data augmentation for generalization in reinforcement
+    learning"). So they measure how far the policy has gone, as they do without augmentation.
+    """
+    networks, obs, _ = heads_and_features(networks, batch.obs, batch.critic_obs)
+    distribution = networks.actor(obs)
+    return batch._replace(distribution=distribution, log_prob=distribution.log_prob(batch.action))
 
 
 def clipped_loss(networks: Networks, batch: Batch, numbers: Numbers) -> tuple[Array, Metrics]:
