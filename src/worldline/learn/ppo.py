@@ -60,6 +60,7 @@ from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 from worldline.learn.successors import LeanWorlds, Valuer
+from worldline.learn.vision import SharedEyes
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
@@ -328,15 +329,15 @@ def learn(
     ), metrics
 
 
-def as_if_seen(networks: Networks, batch: Batch) -> Batch:
+def as_if_seen(networks: Networks | SharedEyes, batch: Batch) -> Batch:
     """A batch of changed images, with what the policy that acted would have drawn from at them.
 
     Else its ratio to a new policy, and their KL divergence, would measure how images were changed
     (Raileanu et al. 2021, "Automatic data augmentation for generalization in reinforcement
     learning"). So they measure how far the policy has gone, as they do without augmentation.
     """
-    networks, obs, _ = heads_and_features(networks, batch.obs, batch.critic_obs)
-    distribution = networks.actor(obs)
+    heads, obs, _ = heads_and_features(networks, batch.obs, batch.critic_obs)
+    distribution = heads.actor(obs)
     return batch._replace(distribution=distribution, log_prob=distribution.log_prob(batch.action))
 
 
