@@ -332,13 +332,12 @@ def learn(
 def as_if_seen(networks: Networks | SharedEyes, batch: Batch) -> Batch:
     """A batch of changed images, with what the policy that acted would have drawn from at them.
 
-    Else its ratio to a new policy, and their KL divergence, would measure how images were changed
-    (Raileanu et al. 2021, "Automatic data augmentation for generalization in reinforcement
-    learning"). So they measure how far the policy has gone, as they do without augmentation.
+    Else its KL divergence to a new policy would measure how images were changed, and the learning
+    rate that it leads would fall to nothing. The probability ratio stays that of the action at the
+    image that it was drawn for: at a changed one it may be so unlikely that ratios have no bound.
     """
     heads, obs, _ = heads_and_features(networks, batch.obs, batch.critic_obs)
-    distribution = heads.actor(obs)
-    return batch._replace(distribution=distribution, log_prob=distribution.log_prob(batch.action))
+    return batch._replace(distribution=heads.actor(obs))
 
 
 def clipped_loss(networks: Networks, batch: Batch, numbers: Numbers) -> tuple[Array, Metrics]:
