@@ -73,7 +73,7 @@ def skip_without_extras(text: str) -> None:
 
 def run_shell(code: str) -> None:
     """Checks the lines that call `worldline`; trains where later code needs the run."""
-    for line in code.splitlines():
+    for line in code.replace("\\\n", " ").splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
         if program != "worldline" or arguments[0] in NOT_RUN or "--help" in arguments:
             continue

@@ -179,6 +179,17 @@ def test_means_over_no_episodes_are_not_reported(run, env):
     assert reported == [(0, False, False), (1, True, True)]
 
 
+def test_episodes_of_training_can_be_shorter_than_those_of_evaluation(env, run):
+    """Training's are cut after 4 of the task's 16 steps, evaluations are not."""
+    made = train_module._learner(
+        env, dataclasses.replace(RUN, episode_length=4), PPO, None, mesh=None
+    )
+    rows = RunFolder.open(run("short", learner=made).folder).read_metrics()
+    lengths = [row["train/episode_length"] for row in rows if row.get("train/episodes")]
+    assert lengths[-1] == max(lengths) == 4  # the first ones are cut to end in turn
+    assert {row["eval/length"] for row in rows if "eval/length" in row} == {16.0}
+
+
 @pytest.mark.parametrize("name", list_tasks())
 def test_the_configuration_of_a_task_comes_back(name, tmp_path):
     task = load_task(name, episode_length=7)
@@ -208,6 +219,7 @@ def test_a_configuration_of_something_else_is_refused(tmp_path):
     [
         ("steps", 0),
         ("action_repeat", 0),
+        ("episode_length", -1),
         ("evaluations", 0),
         ("eval_episodes", -1),
         ("seed", -1),

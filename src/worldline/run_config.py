@@ -39,6 +39,9 @@ class TrainConfig:
     action_repeat: int = 1
     """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
     up, and images are drawn once."""
+    episode_length: int | None = None
+    """Control steps after which an episode of training is cut (truncated), such as 200 of 1000, for
+    more starts; None: as the task says, and as evaluations always run. 0: never."""
     domain: str = ""
     """What each episode's physics is drawn from: light, medium or hard, or a domain of the task's
     own; `worldline list --fields TASK` names them. Empty: every world is as the model says."""
@@ -78,6 +81,10 @@ class TrainConfig:
         for name in ("steps", "seeds", "action_repeat", "evaluations", "eval_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give 1 or more")
+        if (self.episode_length or 0) < 0:
+            raise ConfigError(
+                f"episode_length is {self.episode_length}; give control steps, or 0 for no limit"
+            )
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)
 

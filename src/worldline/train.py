@@ -349,6 +349,7 @@ def _learner(
     worlds = Worlds(
         env,
         algorithm.num_worlds,
+        config.episode_length,
         domain=find_domain(env.task, config.domain),
         context=read_draws(config.context) or None,
         mesh=mesh,

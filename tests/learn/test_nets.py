@@ -1,5 +1,8 @@
 """Networks and distributions against their definitions."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +20,27 @@ def test_layers_are_orthogonal_with_their_gains(sizes: tuple[int, ...]) -> None:
         identity = gain**2 * np.eye(tall.shape[1])
         np.testing.assert_allclose(tall.T @ tall, identity, atol=1e-5 * gain**2)
     assert all(not bias.any() for bias in network.biases)
+
+
+_MANY_SIDE_BY_SIDE = """
+import jax
+from worldline.learn.nets import MLP
+
+@jax.jit
+def networks(key):
+    return [
+        jax.vmap(lambda key: MLP.initial(key, (200, 200, 200), "relu", 1.0))(jax.random.split(k, 2))
+        for k in jax.random.split(key, 6)
+    ]
+
+for seed in range(20):
+    jax.block_until_ready(networks(jax.random.key(seed)))
+"""
+
+
+def test_many_networks_at_once_do_not_wait_for_each_other_forever() -> None:
+    # Without one after another in `orthogonal`, JAX 0.10 hangs here on two cores within seconds.
+    subprocess.run([sys.executable, "-c", _MANY_SIDE_BY_SIDE], check=True, timeout=60)
 
 
 def test_layers_differ_and_follow_the_key() -> None:

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spot import Spot, spot_env
+from spot import Spot, Told, spot_env
 
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn.sac import SACConfig, sac
 from worldline.learn.sac_losses import actor_loss, batch_of, critic_loss
+from worldline.pixels.camera import Camera
 from worldline.policy_file import load_policy, save_policy
 
 CONFIG = SACConfig(
@@ -70,7 +71,7 @@ def test_the_critics_loss_alone_reaches_the_encoder():
     seen, _ = batch()
 
     def of_actor(networks):
-        return actor_loss(networks.actor, networks, seen, BOUNDED)[0]
+        return actor_loss((networks.actor_eyes, networks.actor), networks, seen, BOUNDED)[0]
 
     def of_critics(networks):
         target = jnp.ones(CONFIG.batch_size)
@@ -81,6 +82,59 @@ def test_the_critics_loss_alone_reaches_the_encoder():
     assert any((leaf != 0).any() for leaf in leaves(gradient.actor))
     gradient = eqx.filter_jit(jax.grad(of_critics))(networks)
     assert all((leaf != 0).any() for leaf in leaves(gradient.eyes.encoders[0].layers[0].weights))
+
+
+ASYMMETRIC = dataclasses.replace(
+    CONFIG, actor_obs=("pixels/top",), critic_obs=("state", "privileged_state")
+)
+
+
+def test_an_image_for_the_policy_alone_has_an_encoder_of_the_policy():
+    learner = sac(Worlds(spot_env(Told), CONFIG.num_worlds), ASYMMETRIC)
+    before = learner.init(jax.random.key(0))
+    after, metrics = learner.update(before)
+    networks = after.learning.networks
+    assert not networks.eyes.encoders
+    assert networks.actor_eyes.names == ("pixels/top",)
+    weights = [
+        s.learning.networks.actor_eyes.encoders[0].layers[0].weights[0] for s in (before, after)
+    ]
+    assert (weights[0] != weights[1]).any()
+    assert all(np.isfinite(value).all() for value in metrics.values())
+
+    steps = after.replay.at(jnp.arange(CONFIG.batch_size))
+    noise = jnp.ones((CONFIG.batch_size, 1))
+    seen = batch_of(ASYMMETRIC, after.learning, steps, noise, jax.random.key(4))
+    stored = (steps.obs["pixels/top"], steps.next_obs["pixels/top"])
+    for read, kept in zip((seen.obs, seen.next_obs), stored, strict=True):
+        assert (read["pixels/top"] != kept).any()  # shifted
+    assert not isinstance(seen.critic_obs, dict)
+
+    def loss(networks):
+        learned = (networks.actor_eyes, networks.actor)
+        return actor_loss(learned, networks, seen, BOUNDED)[0]
+
+    gradient = eqx.filter_jit(jax.grad(loss))(networks)
+    assert (gradient.actor_eyes.encoders[0].layers[0].weights[0] != 0).any()
+
+
+def test_it_acts_through_eyes_of_the_critics_and_of_its_own(tmp_path):
+    config = dataclasses.replace(
+        CONFIG, actor_obs=("pixels/one", "pixels/two"), critic_obs=("pixels/two", "state")
+    )
+    cameras = {name: Camera("top", 16, 16) for name in ("one", "two")}
+    learner = sac(Worlds(Env(Spot(), cameras=cameras), CONFIG.num_worlds), config)
+    state, _ = learner.update(learner.init(jax.random.key(0)))
+    networks, policy = state.learning.networks, learner.policy(state)
+    assert networks.eyes.names == ("pixels/two",)
+    assert networks.actor_eyes.names == ("pixels/one",)
+    assert policy.actor.eyes.names == config.actor_obs
+    obs = jax.tree.map(lambda x: x[:1], state.acting.worlds.obs)
+    action = np.asarray(policy(obs))
+    for name in config.actor_obs:  # it looks at both
+        assert (np.asarray(policy({**obs, name: 255 - obs[name]})) != action).all()
+    save_policy(tmp_path, policy)
+    np.testing.assert_array_equal(load_policy(tmp_path)(obs), action)
 
 
 def test_each_image_is_shifted_on_its_own():
@@ -165,9 +219,6 @@ def test_mistakes_are_told():
         sac(Worlds(Env(Spot()), 4), CONFIG)
     with pytest.raises(ConfigError, match="no 'pixels/tip' to observe; did you mean 'pixels/top'"):
         sac(Worlds(spot_env(), 4), dataclasses.replace(CONFIG, actor_obs=("pixels/tip",)))
-    blind = dataclasses.replace(CONFIG, critic_obs=("state",))
-    with pytest.raises(ConfigError, match="'pixels/top' and the critics do not"):
-        sac(Worlds(spot_env(), 4), blind).init(jax.random.key(0))
     large = sac(Worlds(spot_env(), 4), dataclasses.replace(CONFIG, replay_capacity=10**9))
     with pytest.raises(ConfigError, match=r"10{9} observations of 1540 bytes .* lower replay_cap"):
         large.init(jax.random.key(0))
@@ -176,7 +227,10 @@ def test_mistakes_are_told():
 
 
 @pytest.mark.exhaustive
-def test_it_learns_what_only_the_image_tells():
+@pytest.mark.parametrize(
+    ("task", "critic_obs"), [(Spot, None), (Told, ("privileged_state",))], ids=["sees", "is told"]
+)
+def test_it_learns_what_only_the_image_tells(task, critic_obs):
     """Without seeing, the mean of 1 - E[x^2] over a uniform place in +-0.8 is 0.787 a step."""
     config = dataclasses.replace(
         CONFIG,
@@ -189,15 +243,16 @@ def test_it_learns_what_only_the_image_tells():
         learning_starts=512,
         learning_rate=1e-3,
         actor_obs=("pixels/top",),
+        critic_obs=critic_obs,
         image_features=16,
         discount=0.0,
         random_shift=1,
     )
-    learner = sac(Worlds(spot_env(), config.num_worlds), config)
+    learner = sac(Worlds(spot_env(task), config.num_worlds), config)
     state = learner.init(jax.random.key(0))
     for _ in range(40):
         state, _ = learner.update(state)
     policy = learner.policy(state)
-    start = jax.vmap(spot_env().reset)(jax.random.split(jax.random.key(9), 64))
+    start = jax.vmap(spot_env(task).reset)(jax.random.split(jax.random.key(9), 64))
     error = np.asarray(policy(start.obs))[:, 0] - np.asarray(start.physics.qpos)[:, 0]
     assert float(np.mean(error**2)) < 0.05  # of 0.213 without seeing

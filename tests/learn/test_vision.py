@@ -1,5 +1,7 @@
 """Encoders against PyTorch's convolutions and against arithmetic by hand."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,8 +75,30 @@ def test_channels_are_normalised_each_on_its_own():
     image = images_of((1, 16, 16, 2), most=100)
     other = image.at[..., 1].set(2 * image[..., 1] + 30)
     np.testing.assert_allclose(encoder(image), encoder(other), atol=1e-3)
-    plain = Encoder(encoder.layers, encoder.last, "patches", normalize_channels=False)
+    plain = dataclasses.replace(encoder, normalize_channels=False)
     assert float(jnp.abs(plain(image) - plain(other)).max()) > 0.01
+
+
+def test_a_still_scene_does_not_drown_what_moves_in_it():
+    """A dot of 4 x 4 pixels on a still background, somewhere else in each image."""
+    background = images_of((1, 32, 32, 3))
+    images = jnp.concatenate(
+        [background.at[:, y : y + 4, 8:12].set(255) for y in range(0, 28, 4)], axis=0
+    )
+    eyes = Eyes.initial(jax.random.key(1), {"pixels/a": (32, 32, 3)}, "patches", 32)
+    obs = {"state": jnp.zeros((len(images), 0)), "pixels/a": images}
+    plain, centred = (np.asarray(each(obs)) for each in (eyes, vision.centred(eyes, obs)))
+    assert centred.std(axis=0).mean() > 3 * plain.std(axis=0).mean()
+    mean = vision.centred(eyes, obs).encoders[0].mean_image
+    np.testing.assert_allclose(mean, images.mean(axis=0) / 255 - 0.5, atol=1e-5)
+
+
+def test_the_mean_image_is_not_learned():
+    eyes = Eyes.initial(jax.random.key(1), {"pixels/a": (16, 16, 3)}, "patches", 8)
+    obs = {"state": jnp.zeros((4, 0)), "pixels/a": images_of((4, 16, 16, 3))}
+    gradient = jax.grad(lambda eyes: eyes(obs).sum())(vision.centred(eyes, obs))
+    assert not gradient.encoders[0].mean_image.any()
+    assert gradient.encoders[0].layers[0].weights[0].any()
 
 
 def test_what_a_network_sees_of_numbers():

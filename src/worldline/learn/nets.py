@@ -85,8 +85,13 @@ def layer_normalized(x: Array) -> Array:
     return centred * jax.lax.rsqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
 
 
+@jax.custom_batching.sequential_vmap
 def orthogonal(noise: Array) -> Array:
-    """The orthonormal rows or columns, uniformly distributed, that normal noise `(n, m)` spans."""
+    """The orthonormal rows or columns, uniformly distributed, that normal noise `(n, m)` spans.
+
+    One matrix after another under `vmap`: of JAX before 0.11.2, several decompositions of many
+    matrices in one program wait for each other forever, once they hold all of XLA's threads.
+    """
     tall = noise if noise.shape[0] >= noise.shape[1] else noise.T
     q, r = jnp.linalg.qr(tall)
     q = q * jnp.sign(jnp.diagonal(r))  # makes the decomposition unique: Mezzadri (2007), section 5

@@ -60,7 +60,7 @@ from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 from worldline.learn.successors import LeanWorlds, Valuer
-from worldline.learn.vision import SharedEyes
+from worldline.learn.vision import SharedEyes, centred
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
@@ -225,6 +225,7 @@ def _begin_learning(
         numbers_of(select(obs, keys)).shape[-1] for keys in (config.actor_obs, of_critic)
     )
     networks = pieces.networks(networks_key, nobs, ncritic, nact)
+    networks = centred(networks, obs)
     if have_memory(networks):
         check_for_memory(config)
     steps_per_update = config.num_worlds * config.unroll_length

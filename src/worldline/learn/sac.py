@@ -48,6 +48,7 @@ from worldline.learn.sac_losses import (
 from worldline.learn.sac_networks import Networks, initial_networks, squashed
 from worldline.learn.sac_state import Acting, Learning, Numbers
 from worldline.learn.sac_state import SACState as SACState
+from worldline.learn.vision import centred
 from worldline.pixels.camera import image_names, image_shapes
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
@@ -66,7 +67,7 @@ def sac(
 
     Raises:
         ConfigError: the number of worlds is not the configuration's; there is no such image to
-            observe, or the policy alone observes it; or the replay buffer does not fit in memory.
+            observe; or the replay buffer does not fit in memory.
     """
     if worlds.num_worlds != config.num_worlds:
         raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {config.num_worlds}")
@@ -144,7 +145,11 @@ def sac(
 
 #: What another run may begin with.
 _PARTS: dict[str, Callable[[SACState], PyTree]] = {
-    "actor": lambda state: (*_eyes(state), state.learning.networks.actor),
+    "actor": lambda state: (
+        *_eyes(state),
+        *state.learning.networks.actor_eyes.encoders,
+        state.learning.networks.actor,
+    ),
     "critic": lambda state: (
         *_eyes(state),
         state.learning.networks.critics,
@@ -155,7 +160,7 @@ _PARTS: dict[str, Callable[[SACState], PyTree]] = {
 
 
 def _eyes(state: SACState) -> tuple[Any, ...]:
-    """The encoders, which go with policy and critics alike; none where nobody sees."""
+    """The critics' encoders, which go with policy and critics alike."""
     return tuple(state.learning.networks.eyes.encoders)
 
 
@@ -182,11 +187,9 @@ def _begin_learning(
 ) -> Learning:
     """Networks, optimisers and statistics before any training."""
     nobs, ncritic = (numbers_of(seen).shape[-1] for seen in read(config, obs))
-    images = {
-        name: shapes[name]
-        for name in image_names(critic_keys(config.actor_obs, config.critic_obs, obs))
-    }
-    networks = initial_networks(config, key, nobs, ncritic, nact, images)
+    of_critics = critic_keys(config.actor_obs, config.critic_obs, obs)
+    networks = initial_networks(config, key, nobs, ncritic, nact, shapes, of_critics)
+    networks = centred(networks, obs)
     return Learning(
         networks=networks,
         target_critics=networks.critics,
@@ -311,20 +314,29 @@ def _critic_step(learning: Learning, batch: Batch, bounded: Array) -> tuple[Lear
 def _actor_step(learning: Learning, batch: Batch, bounded: Array) -> tuple[Learning, Metrics]:
     """A gradient step of the policy, and one of the temperature."""
     networks, numbers, optimizers = learning.networks, learning.numbers, learning.optimizers
+    learned = (networks.actor_eyes, networks.actor)
+    moments = (optimizers.actor_eyes, optimizers.actor)
     (measured, entropy), gradient = jax.value_and_grad(actor_loss, has_aux=True)(
-        networks.actor, networks, batch, bounded
+        learned, networks, batch, bounded
     )
     rate, wanted = numbers.learning_rate, numbers.target_entropy * bounded.shape[0]
-    actor, actor_moments = _descend(networks.actor, gradient, optimizers.actor, rate)
+    (eyes, eyes_moments), (actor, actor_moments) = (
+        _descend(*of_one, rate) for of_one in zip(learned, gradient, moments, strict=True)
+    )
     by_temperature = temperature_gradient(networks.log_temperature, entropy, wanted)
     log_temperature, temperature_moments = _descend(
         networks.log_temperature, by_temperature, optimizers.log_temperature, rate
     )
     return dataclasses.replace(
         learning,
-        networks=dataclasses.replace(networks, actor=actor, log_temperature=log_temperature),
+        networks=dataclasses.replace(
+            networks, actor_eyes=eyes, actor=actor, log_temperature=log_temperature
+        ),
         optimizers=dataclasses.replace(
-            optimizers, actor=actor_moments, log_temperature=temperature_moments
+            optimizers,
+            actor_eyes=eyes_moments,
+            actor=actor_moments,
+            log_temperature=temperature_moments,
         ),
     ), {"loss/actor": measured, "sac/entropy": entropy}
 

@@ -1,13 +1,15 @@
 """What SAC minimises: the losses of its critics, of its policy and of its temperature.
 
 Images are encoded once for each loss, as the critics observe them; policy and critics read the
-same features. Only the critics' loss reaches the encoders (Yarats et al. 2021, "Mastering visual
+same features. Only the critics' loss reaches those encoders (Yarats et al. 2021, "Mastering visual
 continuous control: improved data-augmented reinforcement learning", section 3.1), and what follows
-is seen through the present ones: there are no target encoders.
+is seen through the present ones: there are no target encoders. An image that the policy alone
+observes has an encoder that the policy's loss changes.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -54,16 +56,18 @@ def batch_of(
         key: changes each image, that before and that after a step, on its own.
     """
     now_key, next_key = jax.random.split(key)
-    obs, critic_obs = _normalized(config, learning, transitions.obs)
-    next_obs, next_critic_obs = _normalized(config, learning, transitions.next_obs)
+    obs, critic_obs = _augmented(config, now_key, _normalized(config, learning, transitions.obs))
+    next_obs, next_critic_obs = _augmented(
+        config, next_key, _normalized(config, learning, transitions.next_obs)
+    )
     return Batch(
         obs=obs,
-        critic_obs=_augmented(config, now_key, critic_obs),
+        critic_obs=critic_obs,
         action=transitions.action,
         reward=transitions.reward,
         terminated=transitions.terminated,
         next_obs=next_obs,
-        next_critic_obs=_augmented(config, next_key, next_critic_obs),
+        next_critic_obs=next_critic_obs,
         noise=noise,
     )
 
@@ -77,13 +81,16 @@ def _normalized(config: SACConfig, learning: Learning, obs: Observation) -> tupl
     )
 
 
-def _augmented(config: SACConfig, key: Key, obs: Any) -> Any:
-    """What the critics observe, with its images changed; the policy looks at the same ones."""
-    if not (config.augmentation and isinstance(obs, dict)):
-        return obs
-    number = len(obs["state"])
-    changes = draw_changes(config.augmentation, key, number, obs)
-    return changed(config.augmentation, changes, jnp.arange(number), obs)
+def _augmented(config: SACConfig, key: Key, observed: tuple[Any, Any]) -> tuple[Any, Any]:
+    """What policy and critics observe, with its images changed; alike where they look at one."""
+    seen = [obs for obs in observed if isinstance(obs, dict)]
+    if not (config.augmentation and seen):
+        return observed
+    number = len(seen[0]["state"])
+    changes = draw_changes(config.augmentation, key, number, *seen)
+    change = functools.partial(changed, config.augmentation, changes, jnp.arange(number))
+    obs, critic_obs = observed
+    return change(obs), change(critic_obs)
 
 
 def read(config: SACConfig, obs: Observation) -> tuple[Any, Any]:
@@ -117,7 +124,8 @@ def soft_target(
     Nothing follows a termination. After a truncation the value goes on, from the true successor.
     """
     features = networks.eyes.features(batch.next_critic_obs)
-    distribution = networks.actor(joined(batch.next_obs, features))
+    own = networks.actor_eyes.features(batch.next_obs)
+    distribution = networks.actor(joined(batch.next_obs, features | own))
     action, log_prob = squashed_draw(distribution, batch.noise, bounded)
     value = values(target_critics, joined(batch.next_critic_obs, features), action).min(axis=0)
     soft_value = value - jnp.exp(networks.log_temperature) * log_prob
@@ -142,12 +150,12 @@ def critic_loss(learned: tuple[Eyes, MLP], batch: Batch, target: Array) -> tuple
 
 
 def actor_loss(
-    actor: StateDependentActor, networks: Networks, batch: Batch, bounded: Array
+    learned: tuple[Eyes, StateDependentActor], networks: Networks, batch: Batch, bounded: Array
 ) -> tuple[Array, Array]:
     """Haarnoja et al. (2018), equation 7.
 
     Args:
-        actor: the policy.
+        learned: the encoders that the policy alone looks through, and the policy.
         networks: all else; the encoders among them stay as they are.
         batch: transitions, with noise to draw the policy's actions at `obs`.
         bounded: which actions have bounds, `(nact,)` bool.
@@ -156,7 +164,8 @@ def actor_loss(
         The loss and the policy's entropy, `()` each.
     """
     features = jax.lax.stop_gradient(networks.eyes.features(batch.critic_obs))
-    distribution = actor(joined(batch.obs, features))
+    own_eyes, actor = learned
+    distribution = actor(joined(batch.obs, features | own_eyes.features(batch.obs)))
     action, log_prob = squashed_draw(distribution, batch.noise, bounded)
     obs = joined(batch.critic_obs, features)
     value = values(networks.critics, obs, action).min(axis=0)

@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from worldline.errors import ConfigError
 from worldline.learn.nets import MLP, Gaussian, StateDependentActor, log_tanh_slope
 from worldline.learn.sac_config import SACConfig
 from worldline.learn.vision import Eyes, SeeingActor
@@ -22,7 +21,11 @@ class Networks(eqx.Module):
     eyes: Eyes
     """Encoders of the images that the critics observe, which alone change them; the policy looks
     through them too: Yarats et al. (2021), "Improving sample efficiency in model-free reinforcement
-    learning from images". None where nobody sees."""
+    learning from images". None where the critics see nothing."""
+    actor_eyes: Eyes
+    """Encoders of the images that the policy alone observes, which alone changes them, as where
+    critics observe the state: Pinto et al. (2018), "Asymmetric actor critic for image-based robot
+    learning"."""
     actor: StateDependentActor
     """The policy, of what the eyes make of what it observes."""
     critics: MLP
@@ -32,8 +35,8 @@ class Networks(eqx.Module):
 
     def policy(self, obs_keys: Sequence[str]) -> StateDependentActor | SeeingActor:
         """The policy of normalised observations of these parts."""
-        images = image_names(obs_keys)
-        return SeeingActor(self.eyes.only(images), self.actor) if images else self.actor
+        eyes = self.eyes.only(image_names(obs_keys)).beside(self.actor_eyes)
+        return SeeingActor(eyes, self.actor) if eyes.names else self.actor
 
 
 def initial_networks(
@@ -43,31 +46,33 @@ def initial_networks(
     ncritic: int,
     nact: int,
     images: Mapping[str, Sequence[int]],
+    critic_obs: Sequence[str],
 ) -> Networks:
     """Networks before training.
 
     Args:
-        config: how they are, and which images the policy observes.
+        config: how they are, and what the policy observes.
         key: decides the weights.
         nobs: numbers that the policy observes.
         ncritic: numbers that the critics observe.
         nact: the size of an action.
-        images: the shape of each image that the critics observe: height, width, channels.
+        images: the shape of each image that is observed: height, width, channels.
+        critic_obs: what the critics observe.
 
     Raises:
-        ConfigError: the policy observes an image that the critics do not, or one is too small.
+        ConfigError: an image is too small.
     """
+    actor_key, critic_key, eyes_key, actor_eyes_key = jax.random.split(key, 4)
+    size, of_critics = config.image_features, image_names(critic_obs)
     of_actor = image_names(config.actor_obs)
-    for name in of_actor:
-        if name not in images:
-            raise ConfigError(
-                f"the policy observes {name!r} and the critics do not, from whose loss alone its "
-                "encoder learns; add it to critic_obs"
-            )
-    actor_key, critic_key, eyes_key = jax.random.split(key, 3)
-    size = config.image_features
     actor_sizes = (nobs + size * len(of_actor), *config.actor_hidden, 2 * nact)
-    critic_sizes = (ncritic + size * len(images) + nact, *config.critic_hidden, 1)
+    critic_sizes = (ncritic + size * len(of_critics) + nact, *config.critic_hidden, 1)
+
+    def eyes(key: Key, names: Sequence[str]) -> Eyes:
+        shapes = {name: images[name] for name in names}
+        return Eyes.initial(
+            key, shapes, config.encoder, size, normalize_channels=config.normalize_channels
+        )
 
     def critic(key: Key) -> MLP:
         return MLP.initial(
@@ -75,9 +80,8 @@ def initial_networks(
         )
 
     return Networks(
-        eyes=Eyes.initial(
-            eyes_key, images, config.encoder, size, normalize_channels=config.normalize_channels
-        ),
+        eyes=eyes(eyes_key, of_critics),
+        actor_eyes=eyes(actor_eyes_key, [name for name in of_actor if name not in of_critics]),
         # So small a last gain makes the first actions tanh of a standard normal, everywhere:
         # nearly uniform.
         actor=StateDependentActor(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,6 +16,8 @@ from worldline.learn.recurrent import Recurrent
 from worldline.types import Array, Key, PyTree
 
 Architecture: TypeAlias = Literal["patches", "nature"]
+
+T = TypeVar("T")
 
 #: Of each convolution: the side of its window, the distance of two windows, its channels.
 _LAYERS: dict[str, tuple[tuple[int, int, int], ...]] = {
@@ -41,6 +43,9 @@ class Encoder(eqx.Module):
     """Of each convolution the map from a window to its channels."""
     last: MLP
     """From all that the convolutions give to the features."""
+    mean_image: Array
+    """What is taken from every image first, `(height, width, channels)`, in the units of
+    `_unit_range`; it is not learned. Else a scene that hardly moves drowns what moves in it."""
     architecture: Architecture = eqx.field(static=True)
     normalize_channels: bool = eqx.field(static=True)
     """Whether each channel of the image is brought to mean 0 and variance 1 first."""
@@ -83,7 +88,7 @@ class Encoder(eqx.Module):
                     f"{architecture!r}; use larger cameras, or encoder='patches'"
                 )
         last = _dense(last_key, height * width * channels, features)
-        return cls(layers, last, architecture, normalize_channels)
+        return cls(layers, last, jnp.zeros(tuple(shape)), architecture, normalize_channels)
 
     def __call__(self, images: Array) -> Array:
         """`(..., height, width, channels)` uint8 or uint16 to `(..., features)`."""
@@ -97,7 +102,7 @@ class Encoder(eqx.Module):
 
     def _encode(self, images: Array) -> Array:
         """`(n, height, width, channels)` to `(n, features)`."""
-        x = _unit_range(images)
+        x = _unit_range(images) - jax.lax.stop_gradient(self.mean_image)
         if self.normalize_channels:
             centred = x - x.mean(axis=(1, 2), keepdims=True)
             x = centred * jax.lax.rsqrt((centred**2).mean(axis=(1, 2), keepdims=True) + 1e-5)
@@ -192,6 +197,20 @@ class Eyes(eqx.Module):
         """The numbers of an observation, and the features of each image beside them, `(..., n)`."""
         return joined(obs, self.features(obs))
 
+    def centred(self, obs: Any) -> Eyes:
+        """Those that take the mean of these images from every one, `(n, height, width, channels)`
+        each.
+        """
+        means = [_unit_range(obs[name]).mean(axis=0) for name in self.names]
+        pairs = zip(self.encoders, means, strict=True)
+        encoders = [eqx.tree_at(lambda e: e.mean_image, each, mean) for each, mean in pairs]
+        return Eyes(encoders, self.names)
+
+    def beside(self, other: Eyes) -> Eyes:
+        """These encoders and others, of other images."""
+        both = dict(zip(self.names + other.names, self.encoders + other.encoders, strict=True))
+        return Eyes([both[name] for name in sorted(both)], tuple(sorted(both)))
+
     def only(self, names: Sequence[str]) -> Eyes:
         """Those for some of the images."""
         kept = [index for index, name in enumerate(self.names) if name in names]
@@ -205,6 +224,18 @@ def joined(obs: Any, features: Mapping[str, Array]) -> Array:
         return obs
     seen = [features[name] for name in sorted(obs) if name != "state"]
     return jnp.concatenate([obs["state"], *seen], axis=-1)
+
+
+def centred(networks: T, obs: Any) -> T:
+    """Networks whose encoders take the mean of these images, `(n, ...)`, from every one."""
+
+    def is_eyes(part: Any) -> bool:
+        return isinstance(part, Eyes)
+
+    def centre(part: Any) -> Any:
+        return part.centred(obs) if is_eyes(part) else part
+
+    return jax.tree.map(centre, networks, is_leaf=is_eyes)
 
 
 class SeeingActor(eqx.Module):
