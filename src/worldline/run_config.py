@@ -39,6 +39,8 @@ class TrainConfig:
     action_repeat: int = 1
     """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
     up, and images are drawn once."""
+    last_action: bool = False
+    """Whether the policy sees what it did last: images show the effect only one step later."""
     episode_length: int | None = None
     """Control steps after which an episode of training is cut (truncated), such as 200 of 1000, for
     more starts; None: as the task says, and as evaluations always run. 0: never."""
@@ -145,17 +147,19 @@ def make_environment(task: Task, config: TrainConfig) -> Env:
     context = Context(names, visible=names if config.visible else ())
     views = read_cameras(config.pixels, stack=config.frames, depth=config.depth)
     cameras = Cameras(task.model, views, config.renderer) if views else None
-    return Env(task, config.physics, context, cameras, config.action_repeat)
+    return Env(task, config.physics, context, cameras, config.action_repeat, config.last_action)
 
 
 def sighted(algorithm: T, env: Env, config: TrainConfig) -> T:
-    """An algorithm whose policy reads what the run shows it: images, and the context.
+    """An algorithm whose policy reads what the run shows it: images, the last action, the context.
 
     Raises:
         ConfigError: there are cameras, and the algorithm cannot read images.
     """
     algorithm = _through_cameras(algorithm, env)
-    return _with_context(algorithm) if config.visible else algorithm
+    if config.last_action:
+        algorithm = _reading(algorithm, "last_action")
+    return _reading(algorithm, "context") if config.visible else algorithm
 
 
 def _through_cameras(algorithm: T, env: Env) -> T:
@@ -175,12 +179,12 @@ def _through_cameras(algorithm: T, env: Env) -> T:
     return dataclasses.replace(algorithm, actor_obs=(*kept, *env.cameras.specs()))
 
 
-def _with_context(algorithm: T) -> T:
-    """An algorithm whose policy reads the context too."""
+def _reading(algorithm: T, part: str) -> T:
+    """An algorithm whose policy reads this part of the observation too."""
     seen: tuple[str, ...] = algorithm.actor_obs  # type: ignore[attr-defined] # all have it
-    if "context" in seen:
+    if part in seen:
         return algorithm
-    return dataclasses.replace(algorithm, actor_obs=(*seen, "context"))  # type: ignore[type-var]
+    return dataclasses.replace(algorithm, actor_obs=(*seen, part))  # type: ignore[type-var]
 
 
 def find_domain(task: Task, name: str) -> AbstractDomain | None:

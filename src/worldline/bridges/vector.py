@@ -404,5 +404,5 @@ def _final(final_obs: Any, metrics: Mapping[str, NDArray], ended: NDArray) -> In
 def _recipe(worlds: Worlds) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What an environment and worlds of it are built from."""
     env, drawn = worlds.env, (worlds.domain, worlds.context, worlds.resample_every)
-    made_of = env.task, env.engine, env.context, env.cameras, env.action_repeat
+    made_of = (env.task, env.engine, env.context, env.cameras, env.action_repeat, env.last_action)
     return made_of, (worlds.num_worlds, worlds.episode_length, *drawn)

@@ -52,8 +52,8 @@ def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
         TaskError: the task breaks the contract. A line for each problem says what, with which
             value, and the mend.
     """
-    if env.action_repeat > 1:  # the task is looked at after each of its control steps
-        env = env.but(action_repeat=1)
+    if env.action_repeat > 1 or env.last_action:  # the task is looked at, after each control step
+        env = env.but(action_repeat=1, last_action=False)
     # What is not a number is looked for here, and is to be reported rather than raised.
     with jax.debug_nans(False):
         calls = _call_functions(env, seed)
@@ -174,8 +174,9 @@ def _types_are_right(env: Env, calls: _Calls) -> Iterator[str]:
             f".outcome changes the memory from {_spec(calls.start[0].memory)} to "
             f"{_spec(outcome.memory)}; keep the structure, shapes and dtypes of start"
         )
-    observed = _spec(env._obs)
-    for value in (*calls.observe, calls.observe_later):
+    first, *others = (*calls.observe, calls.observe_later)
+    observed = _spec(first)
+    for value in others:
         if _spec(value) != observed:
             yield f".observe gives {_spec(value)} and at other times {observed}; keep to one"
             break

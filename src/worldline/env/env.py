@@ -69,6 +69,9 @@ class Env:
             `depth/<name>`, drawn once a step.
         action_repeat: control steps of the task for which `step` takes an action. Rewards add up
             until the episode ends; all else, images too, is what the last of them led to.
+        last_action: True: what was done last is part of the observation, which is then a dict too:
+            `last_action`, `(nact,)`, zeros at the start of an episode. Images show where things
+            are, and what drives them only one step later.
 
     Raises:
         VariationError: the model offers no such feature.
@@ -87,12 +90,13 @@ class Env:
         context: Context | Iterable[str | Feature] = (),
         cameras: Cameras | Mapping[str, Camera] | None = None,
         action_repeat: int = 1,
+        last_action: bool = False,
     ) -> None:
         if action_repeat < 1:
             raise ConfigError(
                 f"action_repeat is {action_repeat}; give 1 to take each action for one control step"
             )
-        self.action_repeat = action_repeat
+        self.action_repeat, self.last_action = action_repeat, last_action
         self.task, self.engine = task, physics
         self.context = context if isinstance(context, Context) else Context(context)
         self.model = task.model
@@ -118,6 +122,7 @@ class Env:
         context: Context | None = None,
         cameras: Cameras | Mapping[str, Camera] | None = None,
         action_repeat: int | None = None,
+        last_action: bool | None = None,
     ) -> Env:
         """The same environment but for what is given, as in the constructor."""
         return Env(
@@ -126,6 +131,7 @@ class Env:
             self.context if context is None else context,
             self.cameras if cameras is None else cameras,
             self.action_repeat if action_repeat is None else action_repeat,
+            self.last_action if last_action is None else last_action,
         )
 
     def reset(
@@ -231,6 +237,7 @@ class Env:
             carry, repeats = (physics, outcome, taken), self.action_repeat - 1
             (physics, outcome, taken), _ = jax.lax.scan(again, carry, length=repeats)
         obs = self._with_context(self.task.observe(physics, outcome.memory), state.context)
+        obs = self._with_action(obs, action)
         if self.cameras is not None:
             obs = {**_parts(obs), **self.cameras.following(physics, _parts(state.obs), mask)}
         finite = _all_finite((obs, outcome.reward)) & jnp.isfinite(action).all()
@@ -352,6 +359,7 @@ class Env:
             mask,
         )
         obs = self._with_context(self.task.observe(physics, start.memory), values)
+        obs = self._with_action(obs, jnp.zeros(self.action_low.shape))
         if self.cameras is not None:
             obs = {**_parts(obs), **self.cameras.first(physics, mask)}
         return EnvState(
@@ -371,6 +379,10 @@ class Env:
         if not self.context.visible:
             return obs
         return {**_parts(obs), "context": self.context.seen(values)}
+
+    def _with_action(self, obs: Observation, action: Array) -> Observation:
+        """An observation with the last action beside it, where it is to be seen."""
+        return {**_parts(obs), "last_action": action} if self.last_action else obs
 
     def _inputs(self, action: Array, physics: PhysicsState, memory: PyTree) -> Mapping[str, Array]:
         controls = self.task.control(action, physics, memory)
@@ -404,7 +416,9 @@ class Env:
                 raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")
             values = self.context.complete(self.model, {})
             first, second = (
-                self._with_context(task.observe(physics, memory), values)
+                self._with_action(
+                    self._with_context(task.observe(physics, memory), values), action
+                )
                 for memory in (begin.memory, outcome.memory)
             )
             return inputs, outcome, first, second
