@@ -60,20 +60,20 @@ class Course:
 
 
 _POLE = (
-    "--algorithm sac --pixels fixed=32x32 --critic-obs state --last-action --action-repeat 8 "
-    "--num-worlds 16 --unroll-length 8 --batch-size 128 --learning-starts 1000 --learning-rate 1e-3"
+    "--algorithm sac --critic-obs state --action-repeat 8 --num-worlds 16 --unroll-length 8 "
+    "--batch-size 128 --learning-starts 1000 --learning-rate 1e-3"
 )
 _BALANCE = (
-    f"suite/cartpole-balance {_POLE} --episode-length 200 --discount 0.95 "
+    f"suite/cartpole-balance --pixels fixed {_POLE} --episode-length 200 --discount 0.95 "
     "--replay-capacity 10_000 --evaluations 16 --steps 8192"
 )
 _SWINGUP = (
-    f"suite/cartpole-swingup {_POLE} --episode-length 500 --discount 0.97 "
-    "--replay-capacity 100_000 --evaluations 32 --steps 65_536"
+    f"suite/cartpole-swingup --pixels fixed=32x32 --last-action {_POLE} --episode-length 500 "
+    "--discount 0.97 --replay-capacity 100_000 --evaluations 32 --steps 65_536"
 )
 COURSES: dict[str, Course] = {
     "balance": Course(_BALANCE, goal=900, within=240),
-    "balance-shifted": Course(f"{_BALANCE} --random-shift 2", goal=900),
+    "balance-shifted": Course(f"{_BALANCE} --random-shift 4", goal=900),
     "swingup": Course(_SWINGUP, goal=700, within=1200),
     "pick-cube": Course("arm/pick-cube", success=0.8),
 }
