@@ -12,7 +12,7 @@ from worldline.learn.sac import SACConfig
 from worldline.pixels.camera import Camera, image_names, read_cameras
 from worldline.policy_file import load_policy
 from worldline.report import RunFolder
-from worldline.run_config import TrainConfig, sighted
+from worldline.run_config import TrainConfig, make_environment, sighted
 from worldline.tasks.robot.pick_cube import PickCube
 
 
@@ -54,6 +54,16 @@ def test_images_take_the_place_of_what_only_a_simulator_knows(read, through):
     env = Env(PickCube(), "fake", cameras={"front": Camera("front", 16, 16)})
     for config in (PPOConfig(actor_obs=read), SACConfig(actor_obs=read)):
         assert sighted(config, env, TrainConfig()).actor_obs == through
+
+
+def test_the_last_action_is_read_beside_what_is_seen():
+    config = TrainConfig(pixels=("front=16x16",), last_action=True, physics="fake")
+    env = make_environment(PickCube(), config)
+    assert set(env.observation_space) >= {"last_action", "pixels/front"}
+    read = sighted(PPOConfig(), env, config).actor_obs
+    assert read == ("pixels/front", "last_action")
+    told = SACConfig(critic_obs=("state",))
+    assert sighted(told, env, config).critic_obs == ("state",)
 
 
 @pytest.mark.slow
