@@ -183,6 +183,7 @@ def _train(name: str, course: Course, seed: int) -> Run:
         seconds = time.perf_counter() - began
     if done.returncode:
         sys.exit(f"worldline train {course.command}:\n{done.stderr}")
+    shutil.rmtree(folder / "checkpoints")  # gigabytes: they hold what SAC remembers
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     evaluations = [
         {"seconds": row["seconds"], "steps": row["step"], "return": row["eval/return"]}

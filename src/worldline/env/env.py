@@ -416,9 +416,7 @@ class Env:
                 raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")
             values = self.context.complete(self.model, {})
             first, second = (
-                self._with_action(
-                    self._with_context(task.observe(physics, memory), values), action
-                )
+                self._with_action(self._with_context(task.observe(physics, memory), values), action)
                 for memory in (begin.memory, outcome.memory)
             )
             return inputs, outcome, first, second
