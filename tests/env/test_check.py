@@ -125,7 +125,7 @@ class ObservesWhole(Good):
 def test_observations_that_change_shape_or_dtype():
     lines = problems(GrowsInPython)
     assert "observe gives float32[3], then float32[4] for the same arguments" in lines[0]
-    assert "observe gives float32[4] and at other times float32[3]; keep to one" in lines[1]
+    assert "observe gives float32[3] and at other times float32[2]; keep to one" in lines[1]
     (line,) = problems(ObservesWhole)
     assert "observe gives int32[2] and at other times float32[2]" in line
 

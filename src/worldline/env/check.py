@@ -174,12 +174,21 @@ def _types_are_right(env: Env, calls: _Calls) -> Iterator[str]:
             f".outcome changes the memory from {_spec(calls.start[0].memory)} to "
             f"{_spec(outcome.memory)}; keep the structure, shapes and dtypes of start"
         )
-    first, *others = (*calls.observe, calls.observe_later)
-    observed = _spec(first)
-    for value in others:
+    for value in (*calls.observe, calls.observe_later):
+        observed = _spec(_seen_of_task(env, value))
         if _spec(value) != observed:
             yield f".observe gives {_spec(value)} and at other times {observed}; keep to one"
             break
+
+
+def _seen_of_task(env: Env, obs: Any) -> Any:
+    """What the environment saw of such an observation when it was made, without what it adds."""
+    made = env._obs
+    if not isinstance(made, dict):
+        return made
+    if isinstance(obs, dict):
+        return {name: made[name] for name in obs if name in made}
+    return made.get("state", made)
 
 
 def _metrics_are_numbers(calls: _Calls) -> Iterator[str]:
