@@ -130,6 +130,21 @@ def test_observations_that_change_shape_or_dtype():
     assert "observe gives int32[2] and at other times float32[2]" in line
 
 
+class ForgetsAPart(Good):
+    counter = itertools.count()
+
+    def observe(self, physics, memory):
+        parts = {"state": physics.qpos, "speed": physics.qvel}
+        return parts if next(self.counter) < 2 else {"state": physics.qpos}
+
+
+@pytest.mark.parametrize("context", [(), ("gravity",)])
+def test_observations_that_lose_a_part(context):
+    ForgetsAPart.counter = itertools.count()
+    with pytest.raises(TaskError, match=r"observe gives \{'state': .* and at other times .*speed"):
+        check_env(Env(ForgetsAPart(), context=context))
+
+
 class TerminatesByHalves(Good):
     def outcome(self, before, action, after, memory):
         return replaced(super().outcome(before, action, after, memory), terminated=jnp.float32(0.5))

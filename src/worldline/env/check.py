@@ -183,12 +183,12 @@ def _types_are_right(env: Env, calls: _Calls) -> Iterator[str]:
 
 def _seen_of_task(env: Env, obs: Any) -> Any:
     """What the environment saw of such an observation when it was made, without what it adds."""
-    made = env._obs
-    if not isinstance(made, dict):
-        return made
-    if isinstance(obs, dict):
-        return {name: made[name] for name in obs if name in made}
-    return made.get("state", made)
+    images = () if env.cameras is None else tuple(env.cameras.specs())
+    added = (*images, "context") if env.context.visible else images
+    if not added:
+        return env._obs
+    own = {name: leaf for name, leaf in env._obs.items() if name not in added}
+    return own if isinstance(obs, dict) else own.get("state", own)
 
 
 def _metrics_are_numbers(calls: _Calls) -> Iterator[str]:
