@@ -78,9 +78,7 @@ _REACH = (
     "--learning-rate 1e-3 --episode-length 250 --discount 0.97 --replay-capacity 50_000 "
     "--evaluations 24 --steps 24_576"
 )
-_PICK = (
-    "arm/pick-cube --pixels front=48x48 wrist=32x32 --frames 1 --evaluations 40 --steps 600_000"
-)
+_PICK = "arm/pick-cube --pixels front=48x48 wrist=32x32 --frames 1 --evaluations 40 --steps 600_000"
 COURSES: dict[str, Course] = {
     "balance": Course(_BALANCE, goal=900, within=240),
     "balance-shifted": Course(f"{_BALANCE} --random-shift 4", goal=900),
