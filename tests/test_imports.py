@@ -114,6 +114,7 @@ ORDER = [
     "worldline.learn.sac_state",
     "worldline.learn.sac_losses",
     "worldline.learn.sac",
+    "worldline.learn.adjoints",
     "worldline.learn.shac",
     "worldline.learn.algorithms",
     "worldline.policy_file",

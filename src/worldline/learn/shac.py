@@ -6,6 +6,10 @@ of a short segment and the value of where it ends. The critic makes the segment'
 and a segment is short because gradients through a long one explode. Without the critic
 (`value_weight=0`) it is the analytic policy gradient (Freeman et al. 2021, "Brax").
 
+A few worlds that fall or slip would take a segment's gradient over: each world's part of it is
+bounded by what is usual among them (`max_world_gradient`). And a critic that is climbed must be
+smooth: both networks are layer-normalised.
+
 What is not differentiated: how a segment begins (it ends the chain of the one before), resets, the
 critic's target, and the observations' statistics.
 
@@ -26,6 +30,7 @@ import optax
 
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.errors import ConfigError
+from worldline.learn.adjoints import BoundedAdjoints
 from worldline.learn.nets import ACTIVATIONS, MLP, Activation, Actor
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy, Squash, select
@@ -68,6 +73,9 @@ class SHACConfig:
     gradients."""
     max_grad_norm: float = 1.0
     """The policy's gradient is scaled down to this norm."""
+    max_world_gradient: float = 3.0
+    """On its way back through a step, the gradient of one world is scaled down to this many times
+    the median world's."""
     reward_scale: float = 1.0
     """Rewards are multiplied by this."""
     actor_obs: tuple[str, ...] = ("state",)
@@ -80,6 +88,8 @@ class SHACConfig:
     """Hidden layers of the value function."""
     activation: Activation = "elu"
     """Between layers; a smooth one has smooth gradients."""
+    layer_norm: bool = True
+    """Normalise each hidden layer of policy and critic."""
     initial_log_std: float = -1.0
     """Spread of the first policy, in units of half the action range."""
     squash: Squash = "tanh"
@@ -89,7 +99,8 @@ class SHACConfig:
     def __post_init__(self) -> None:
         counts = ("num_worlds", "unroll_length", "critic_epochs", "minibatches")
         rates = ("learning_rate", "critic_learning_rate", "max_grad_norm", "target_rate")
-        for name in (*counts, *rates, "reward_scale"):
+        bounds = ("max_world_gradient", "reward_scale")
+        for name in (*counts, *rates, *bounds):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
         for name in ("discount", "gae_lambda", "target_rate", "value_weight"):
@@ -118,6 +129,7 @@ class Numbers(eqx.Module):
     gae_lambda: Array
     value_weight: Array
     max_grad_norm: Array
+    max_world_gradient: Array
     reward_scale: Array
 
 
@@ -201,8 +213,9 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
         key, unroll_key = jax.random.split(acting.key)
 
         def loss(actor: Actor) -> tuple[Array, tuple[WorldsState, Rollout, Metrics]]:
+            numbers = learning.numbers
             state, taken, summary = unroll(
-                worlds,
+                BoundedAdjoints(worlds, numbers.max_world_gradient),
                 jax.lax.stop_gradient(acting.worlds),
                 policy(actor, learning.statistics),
                 unroll_key,
@@ -259,11 +272,15 @@ def _begin(
     nobs = select(obs, config.actor_obs).shape[-1]
     actor_sizes = (nobs, *config.actor_hidden, nact)
     actor = Actor(
-        mean=MLP.initial(actor_key, actor_sizes, config.activation, last_gain=0.01),
+        mean=MLP.initial(
+            actor_key, actor_sizes, config.activation, last_gain=0.01, layer_norm=config.layer_norm
+        ),
         log_std=jnp.full(nact, jnp.float32(config.initial_log_std)),
     )
     critic_sizes = (nobs, *config.critic_hidden, 1)
-    critic = MLP.initial(critic_key, critic_sizes, config.activation, last_gain=1.0)
+    critic = MLP.initial(
+        critic_key, critic_sizes, config.activation, last_gain=1.0, layer_norm=config.layer_norm
+    )
     updates = config.anneal_steps / (config.num_worlds * config.unroll_length)
     numbers = {
         field.name: jnp.float32(getattr(config, field.name, updates))
