@@ -23,9 +23,9 @@ class HalfCheetah(Locomotion):
     defaults = {
         "ppo": {"num_worlds": 256, "unroll_length": 32, "epochs": 4, "target_kl": 0.06},
         "sac": {"layer_norm": False},
-        # Few worlds, so many steps of the policy. Little noise: a cheetah on its nose stays there.
+        # Few worlds, for many steps of the policy. Little noise: a cheetah on its nose stays there.
         "shac": {
-            "num_worlds": 16,
+            "num_worlds": 32,
             "learning_rate": 1e-3,
             "anneal_steps": 200_000,
             "reward_scale": 0.1,
