@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from matplotlib.ticker import EngFormatter
+
 from _steps import Run, completed
 
 Axis: TypeAlias = Literal["steps", "wall"]
@@ -60,3 +62,5 @@ def _draw_one(panel: Any, of_contenders: Sequence[Sequence[Run]], axis: Axis) ->
             x, y = ([e[name] for e in run.evaluations] for name in (axis, "eval_return"))
             panel.plot(x, y, color=f"C{index}", alpha=0.7)
     panel.grid(alpha=0.3)
+    if axis == "steps":
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k
