@@ -30,6 +30,7 @@ from worldline.types import Array
 
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     from mujoco import mjx as mjx  # says which optional parts are absent
+    from mujoco.mjx._src import collision_driver as mjx_collision
     from mujoco.mjx._src import forward as mjx_forward
     from mujoco.mjx._src import math as mjx_math
     from mujoco.mjx._src import solver as mjx_solver
@@ -124,9 +125,39 @@ def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     return mjx.sensor_acc(model, solve(model, data))
 
 
+_PLANE_CAPSULE = (mjx.GeomType.PLANE, mjx.GeomType.CAPSULE)
+_plane_capsule = mjx_collision._COLLISION_FUNC[_PLANE_CAPSULE]
+
+
+def _capsule_on_plane(
+    model: mjx.Model, data: mjx.Data, key: Any, geom: Array
+) -> tuple[Array, Array, Array]:
+    """The two contacts of each capsule with a plane, their friction along the capsule, as MuJoCo's.
+
+    MJX turns the friction of a capsule within 30 degrees of upright to the world's axes. A pyramid
+    of friction is not round: the shin of an ant then slides otherwise.
+    """
+    dist, pos, _ = _plane_capsule(model, data, key, geom)
+    normal, along = (data.geom_xmat[of][:, :, 2] for of in geom.T)
+    along -= normal * jnp.sum(normal * along, axis=1, keepdims=True)
+    squared = jnp.sum(along**2, axis=1, keepdims=True)
+    upright = squared < jnp.finfo(along.dtype).tiny  # then along the first axis, as mju_normalize3
+    along = jnp.where(upright, jnp.eye(3)[0], along / jnp.sqrt(jnp.where(upright, 1.0, squared)))
+    frame = jnp.stack([normal, along, jnp.cross(normal, along)], axis=1)
+    return dist, pos, jnp.repeat(frame, _plane_capsule.ncon, axis=0)
+
+
+_capsule_on_plane.ncon = _plane_capsule.ncon  # type: ignore[attr-defined] # MJX asks for it
+_COLLIDERS = {**mjx_collision._COLLISION_FUNC, _PLANE_CAPSULE: _capsule_on_plane}
+_collision = _rebound(mjx_collision.collision, _COLLISION_FUNC=_COLLIDERS)
+_fwd_position = _rebound(
+    mjx_forward.fwd_position, collision_driver=types.SimpleNamespace(collision=_collision)
+)
+
+
 def refresh(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     """`mj_step1`, without the controls: positions, velocities and their sensors."""
-    data = mjx.sensor_pos(model, mjx.fwd_position(model, data))
+    data = mjx.sensor_pos(model, _fwd_position(model, data))
     return mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
 
 
