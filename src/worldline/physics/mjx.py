@@ -24,7 +24,8 @@ from worldline.errors import ModelError, VariationError
 from worldline.model import Model
 from worldline.physics.base import INPUTS, NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.mjx_constants import DERIVED_FROM, derive
-from worldline.physics.mjx_step import DataJAX, forward, mjx, refresh, step
+from worldline.physics.mjx_source import DataJAX, mjx
+from worldline.physics.mjx_step import forward, refresh, step
 from worldline.types import Array, ArrayLike, Variation
 
 #: Fields that a step leaves out, computed for those who read them: as `native` does, the forces

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from worldline.physics.mjx_step import mjx
+from worldline.physics.mjx_source import mjx
 from worldline.types import Array
 
 #: The constants that something is derived from.

@@ -1,120 +1,35 @@
-"""MJX's step with a constraint solver that runs to convergence and is differentiated implicitly.
+"""MJX's step as MuJoCo's own, with a solver that is differentiated implicitly.
 
-MJX iterates its solver in a `while` loop, through which JAX cannot differentiate backwards. But
-its result is a root, whatever way it was found: with `J` the constraints' Jacobian and `f` their
-forces, the acceleration satisfies
-
-    r(qacc) = M qacc - qfrc_smooth - J^T f(J qacc - aref) = 0.
-
-So its derivative is that of the root (the implicit function theorem): one dense symmetric solve
-with the Jacobian of `r`, which costs the same however many iterations there were, and keeps none of
-them.
-
-All the rest is MJX's own code. Where one of its functions must call ours instead of another of its
-own, it is bound anew to globals of ours; MJX itself stays as it is for everyone else.
+All is MJX's code but what `mjx_solve` and `mjx_contact` replace and, here, what integrates: where
+MJX's result or its derivative is another than MuJoCo's.
 """
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import io
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mujoco
+import numpy as np
 
+from worldline.physics.mjx_contact import fwd_position
+from worldline.physics.mjx_solve import solve
+from worldline.physics.mjx_source import (
+    mjx,
+    mjx_derivative,
+    mjx_forward,
+    mjx_math,
+    mjx_scan,
+    rebound,
+)
 from worldline.types import Array
 
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    from mujoco import mjx as mjx  # says which optional parts are absent
-    from mujoco.mjx._src import collision_driver as mjx_collision
-    from mujoco.mjx._src import forward as mjx_forward
-    from mujoco.mjx._src import math as mjx_math
-    from mujoco.mjx._src import solver as mjx_solver
-    from mujoco.mjx._src.types import DataJAX as DataJAX
-
-
-def _rebound(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
-    """A function of MJX that sees other things than its module's under some global names."""
-    plain: Any = inspect.unwrap(function)
-    missing = names.keys() - plain.__globals__.keys()
-    if missing:
-        raise ImportError(f"this version of mujoco-mjx has no {sorted(missing)[0]}; use 3.17")
-    return types.FunctionType(
-        plain.__code__, {**plain.__globals__, **names}, plain.__name__, plain.__defaults__
-    )
-
-
-def _while_loop(
-    condition: Callable[[Any], Array], body: Callable[[Any], Any], start: Any, most: int
-) -> Any:
-    """MJX's line search runs a fixed number of rounds to be differentiable; this one stops."""
-    del most  # the condition counts too
-    return jax.lax.while_loop(condition, body, start)
-
-
-def _scan(body: Callable[[Any, Any], Any], start: Any, xs: Any, unroll: int) -> Any:
-    """MJX writes out each stage of RK4; this one compiles the forward pass once for all of them."""
-    del unroll
-    return jax.lax.scan(body, start, xs)
-
-
-_line_search = _rebound(mjx_solver._linesearch, _while_loop_scan=_while_loop)
-_optimum = _rebound(mjx_solver.solve, _linesearch=_line_search)
-
-
-def solve(model: mjx.Model, data: mjx.Data) -> mjx.Data:
-    """The acceleration and forces that satisfy the constraints; differentiable in both modes."""
-    if data._impl.efc_J.size == 0:
-        return data.replace(qacc=data.qacc_smooth)
-
-    def forces_at(qacc: Array) -> Any:
-        return mjx_solver.Context.create(model, data.replace(qacc=qacc), grad=False)
-
-    def residual(qacc: Array) -> Array:
-        context = forces_at(qacc)
-        return context.Ma - data.qfrc_smooth - context.qfrc_constraint
-
-    def optimum(_: Any, qacc: Array) -> Array:
-        del qacc  # the solver chooses between the last acceleration and the unconstrained one
-        return _polished(model, data, _optimum(model, data).qacc)
-
-    qacc = jax.lax.custom_root(residual, data.qacc_smooth, optimum, _symmetric_solve)
-    context = forces_at(qacc)
-    return data.tree_replace(
-        {
-            "qacc": qacc,
-            "qfrc_constraint": context.qfrc_constraint,
-            "_impl.efc_force": context.efc_force,
-        }
-    )
-
-
-def _polished(model: mjx.Model, data: mjx.Data, qacc: Array) -> Array:
-    """The acceleration after one more step of Newton's method, where that makes the residual less.
-
-    MJX stops when the cost no longer falls. Near its minimum the cost is flat: in float32 it stands
-    still where accelerations are still wrong in the third digit, and so are the velocities of a
-    robot at rest, and all derivatives that are proportional to them. The residual goes to zero
-    linearly.
-    """
-    model = model.tree_replace({"opt.solver": mjx_solver.SolverType.NEWTON})
-    before = mjx_solver.Context.create(model, data.replace(qacc=qacc))
-    moved = qacc - before.Mgrad
-    after = mjx_solver.Context.create(model, data.replace(qacc=moved), grad=False)
-    residual = after.Ma - data.qfrc_smooth - after.qfrc_constraint
-    better = jnp.sum(residual**2) < jnp.sum(before.grad**2)
-    return jnp.where(better, moved, qacc)
-
-
-def _symmetric_solve(linear: Callable[[Array], Array], y: Array) -> Array:
-    """`x` with `linear(x) = y`, for a symmetric positive definite map of vectors."""
-    matrix = jax.vmap(linear)(jnp.eye(y.size, dtype=y.dtype))
-    factor = jax.scipy.linalg.cho_factor(0.5 * (matrix + matrix.T))
-    return jax.scipy.linalg.cho_solve(factor, y)
+#: MuJoCo's RK4 turns bodies at fourth order since version 4.
+_TURNS_AT_FOURTH_ORDER = mujoco.mj_version() >= 4_000_000
 
 
 def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
@@ -125,39 +40,9 @@ def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     return mjx.sensor_acc(model, solve(model, data))
 
 
-_PLANE_CAPSULE = (mjx.GeomType.PLANE, mjx.GeomType.CAPSULE)
-_plane_capsule = mjx_collision._COLLISION_FUNC[_PLANE_CAPSULE]
-
-
-def _capsule_on_plane(
-    model: mjx.Model, data: mjx.Data, key: Any, geom: Array
-) -> tuple[Array, Array, Array]:
-    """The two contacts of each capsule with a plane, their friction along the capsule, as MuJoCo's.
-
-    MJX turns the friction of a capsule within 30 degrees of upright to the world's axes. A pyramid
-    of friction is not round: the shin of an ant then slides otherwise.
-    """
-    dist, pos, _ = _plane_capsule(model, data, key, geom)
-    normal, along = (data.geom_xmat[of][:, :, 2] for of in geom.T)
-    along -= normal * jnp.sum(normal * along, axis=1, keepdims=True)
-    squared = jnp.sum(along**2, axis=1, keepdims=True)
-    upright = squared < jnp.finfo(along.dtype).tiny  # then along the first axis, as mju_normalize3
-    along = jnp.where(upright, jnp.eye(3)[0], along / jnp.sqrt(jnp.where(upright, 1.0, squared)))
-    frame = jnp.stack([normal, along, jnp.cross(normal, along)], axis=1)
-    return dist, pos, jnp.repeat(frame, _plane_capsule.ncon, axis=0)
-
-
-_capsule_on_plane.ncon = _plane_capsule.ncon  # type: ignore[attr-defined] # MJX asks for it
-_COLLIDERS = {**mjx_collision._COLLISION_FUNC, _PLANE_CAPSULE: _capsule_on_plane}
-_collision = _rebound(mjx_collision.collision, _COLLISION_FUNC=_COLLIDERS)
-_fwd_position = _rebound(
-    mjx_forward.fwd_position, collision_driver=types.SimpleNamespace(collision=_collision)
-)
-
-
 def refresh(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     """`mj_step1`, without the controls: positions, velocities and their sensors."""
-    data = mjx.sensor_pos(model, _fwd_position(model, data))
+    data = mjx.sensor_pos(model, fwd_position(model, data))
     return mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
 
 
@@ -177,25 +62,91 @@ def _turned(quaternion: Array, velocity: Array, dt: Array) -> Array:
 
 
 _math = types.SimpleNamespace(**{**vars(mjx_math), "quat_integrate": _turned})
-_integrate = _rebound(mjx_forward._integrate_pos, math=_math)
-_advance = _rebound(mjx_forward._advance, _integrate_pos=_integrate)
-_euler = _rebound(mjx_forward.euler, _advance=_advance)
-_implicit = _rebound(mjx_forward.implicit, _advance=_advance)
-#: What of JAX MJX's `rungekutta4` uses.
-_jax = types.SimpleNamespace(tree_util=jax.tree_util, lax=types.SimpleNamespace(scan=_scan))
-_runge_kutta = _rebound(
-    mjx_forward.rungekutta4,
-    forward=forward,
-    jax=_jax,
-    _integrate_pos=_integrate,
-    _advance=_advance,
-)
+_integrate = rebound(mjx_forward._integrate_pos, math=_math)
+_advance = rebound(mjx_forward._advance, _integrate_pos=_integrate)
+
+
+def _displaced(model: mjx.Model, qpos: Array, moved: Array) -> Array:
+    """Positions `(nq,)` after a displacement `(nv,)`."""
+    integrate = functools.partial(_integrate, dt=1.0)
+    positions: Array = mjx_scan.flat(model, integrate, "jqv", "q", model.jnt_type, qpos, moved)
+    return positions
+
+
+def _velocity_derivative(model: mjx.Model, data: mjx.Data) -> Array | None:
+    """How smooth forces follow from velocities, `(nv, nv)`, for `implicitfast`.
+
+    An actuator whose force is at its limit does not give way: MuJoCo leaves it out, MJX does not.
+    """
+    low, high = model.actuator_forcerange.T
+    at_limit = (data.actuator_force <= low) | (data.actuator_force >= high)
+    gives_way = ~(model.actuator_forcelimited & at_limit)[:, None]
+    free = model.replace(
+        actuator_gainprm=jnp.where(gives_way, model.actuator_gainprm, 0.0),
+        actuator_biasprm=jnp.where(gives_way, model.actuator_biasprm, 0.0),
+    )
+    return mjx_derivative.deriv_smooth_vel(free, data)
+
+
+def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
+    """Classical Runge-Kutta of order 4, from a world whose accelerations are known.
+
+    MJX writes out each stage; here the forward pass is compiled once for all of them.
+    """
+    h = model.opt.timestep
+
+    def stage(carry: Any, weights: Array) -> tuple[Any, None]:
+        data, rates, total = carry
+        ahead, share = weights
+        moved, faster, act = jax.tree.map(lambda rate: ahead * h * rate, rates)
+        data = data.replace(
+            qpos=_displaced(model, start.qpos, moved),
+            qvel=start.qvel + faster,
+            act=start.act + act,
+            time=start.time + ahead * h,
+        )
+        data = forward(model, data)
+        rates = (_rate_of(model, moved, data.qvel), data.qacc, data.act_dot)
+        return (data, rates, jax.tree.map(lambda t, rate: t + share * rate, total, rates)), None
+
+    rates = (start.qvel, start.qacc, start.act_dot)
+    first = (start, rates, jax.tree.map(lambda rate: rate / 6, rates))
+    tableau = jnp.array([[0.5, 1 / 3], [0.5, 1 / 3], [1.0, 1 / 6]])
+    (last, _, (qvel, qacc, act_dot)), _ = jax.lax.scan(stage, first, tableau)
+    held = {name: getattr(start, name) for name in ("qpos", "qvel", "act", "time")}
+    return _advance(model, last.replace(**held), act_dot, qacc, qvel)
+
+
+def _rate_of(model: mjx.Model, moved: Array, qvel: Array) -> Array:
+    """How fast a displacement from where the step began grows, both `(nv,)`.
+
+    For a rotation `u` at an angular velocity `w` it is not `w` (Munthe-Kaas 1999, eq. 9):
+    `w + u x w / 2 + c(|u|) u x (u x w)` with `c(t) = (1 - t/2 cot(t/2)) / t^2`.
+    """
+    ball, free = (model.jnt_type == kind for kind in (mjx.JointType.BALL, mjx.JointType.FREE))
+    first = np.concatenate([model.jnt_dofadr[ball], model.jnt_dofadr[free] + 3])
+    if not (first.size and _TURNS_AT_FOURTH_ORDER):
+        return qvel
+    dofs = first[:, None] + np.arange(3)
+    u, w = moved[dofs], qvel[dofs]
+    squared = jnp.sum(u**2, axis=1, keepdims=True)
+    small = squared < 1e-2
+    t = jnp.sqrt(jnp.where(small, 1.0, squared))
+    series = 1 / 12 + squared / 720 + squared**2 / 30240
+    c = jnp.where(small, series, (1 - 0.5 * t / jnp.tan(0.5 * t)) / t**2)
+    across = jnp.cross(u, w)
+    return qvel.at[dofs].set(w + 0.5 * across + c * jnp.cross(u, across))
+
 
 #: `mj_step`: the world one time step later.
-step: Callable[[mjx.Model, mjx.Data], mjx.Data] = _rebound(
+step: Callable[[mjx.Model, mjx.Data], mjx.Data] = rebound(
     mjx_forward.step,
     forward=forward,
-    euler=_euler,
-    implicit=_implicit,
+    euler=rebound(mjx_forward.euler, _advance=_advance),
+    implicit=rebound(
+        mjx_forward.implicit,
+        _advance=_advance,
+        derivative=types.SimpleNamespace(deriv_smooth_vel=_velocity_derivative),
+    ),
     rungekutta4=_runge_kutta,
 )

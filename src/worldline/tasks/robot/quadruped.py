@@ -177,7 +177,7 @@ class QuadrupedJoystick(Task):
         memory = Memory(
             command=self.command(command_key),
             steps=jnp.int32(self._command_steps),
-            action=jnp.zeros(12),
+            action=jnp.zeros(12, jnp.float32),
             words=jax.random.key_data(memory_key),
         )
         return Start(

@@ -1,0 +1,47 @@
+"""MJX's own code, imported without its notices, and how a part of it is replaced.
+
+Where one of MJX's functions must call ours instead of another of its own, it is bound anew to
+globals of ours; MJX itself stays as it is for everyone else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import types
+from collections.abc import Callable
+from typing import Any
+
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    from mujoco import mjx as mjx  # says which optional parts are absent
+    from mujoco.mjx._src import collision_driver as mjx_collision
+    from mujoco.mjx._src import derivative as mjx_derivative
+    from mujoco.mjx._src import forward as mjx_forward
+    from mujoco.mjx._src import math as mjx_math
+    from mujoco.mjx._src import scan as mjx_scan
+    from mujoco.mjx._src import solver as mjx_solver
+    from mujoco.mjx._src.types import DataJAX as DataJAX
+
+__all__ = [
+    "DataJAX",
+    "mjx",
+    "mjx_collision",
+    "mjx_derivative",
+    "mjx_forward",
+    "mjx_math",
+    "mjx_scan",
+    "mjx_solver",
+    "rebound",
+]
+
+
+def rebound(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
+    """A function of MJX that sees other things than its module's under some global names."""
+    plain: Any = inspect.unwrap(function)
+    missing = names.keys() - plain.__globals__.keys()
+    if missing:
+        raise ImportError(f"this version of mujoco-mjx has no {sorted(missing)[0]}; use 3.17")
+    return types.FunctionType(
+        plain.__code__, {**plain.__globals__, **names}, plain.__name__, plain.__defaults__
+    )
