@@ -46,10 +46,39 @@ AT_LIMIT = """
   </actuator>
 </mujoco>"""
 
+#: A tendon couples joints of two branches: `implicitfast` drops that.
+FINGERS = """
+<mujoco>
+  <option integrator="implicitfast"/>
+  <worldbody>
+    <body><joint name="a" type="slide"/> <geom type="box" size="0.05 0.02 0.02"/></body>
+    <body pos="0 1 0"><joint name="b" type="slide"/> <geom type="box" size="0.05 0.02 0.02"/></body>
+  </worldbody>
+  <tendon>
+    <fixed name="grip"><joint joint="a" coef="0.5"/><joint joint="b" coef="1"/></fixed>
+  </tendon>
+  <actuator><position tendon="grip" kp="50" kv="50"/></actuator>
+</mujoco>"""
 
-@pytest.mark.parametrize(
-    "scene", [TUMBLING, STEEP, AT_LIMIT], ids=["tumbling", "steep", "at limit"]
-)
+#: MuJoCo's `implicitfast` keeps how a gyroscope's own forces follow from its spin.
+GYROSCOPE = """
+<mujoco>
+  <option timestep="0.05" integrator="implicitfast"/>
+  <worldbody>
+    <body><freejoint/> <geom type="box" size="0.1 0.2 0.05" pos="0.1 0.05 0"/></body>
+  </worldbody>
+</mujoco>"""
+
+SCENES = {
+    "tumbling": TUMBLING,
+    "steep": STEEP,
+    "at limit": AT_LIMIT,
+    "fingers": FINGERS,
+    "gyroscope": GYROSCOPE,
+}
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_a_step_is_that_of_mujoco(scene: str) -> None:
     model, random = Model(scene), np.random.default_rng(0)
     plain = mujoco.MjData(model.mj)

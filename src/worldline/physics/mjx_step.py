@@ -73,10 +73,26 @@ def _displaced(model: mjx.Model, qpos: Array, moved: Array) -> Array:
     return positions
 
 
-def _velocity_derivative(model: mjx.Model, data: mjx.Data) -> Array | None:
-    """How smooth forces follow from velocities, `(nv, nv)`, for `implicitfast`.
+def _implicit(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """`implicitfast`: the velocity at which smooth forces are those of the step's end."""
+    h = model.opt.timestep
+    mass = mjx.full_m(model, data)
+    force = data.qfrc_smooth + data.qfrc_constraint
+    matrix = mass - h * _damping(model, data)
+    alone = _bodies_alone(model)
+    if alone.size:
+        qacc = jnp.linalg.solve(matrix + h * _gyroscopic(model, data, alone), force)
+    else:
+        qacc = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix), force)
+    return _advance(model, data, data.act_dot, qacc)
 
-    An actuator whose force is at its limit does not give way: MuJoCo leaves it out, MJX does not.
+
+def _damping(model: mjx.Model, data: mjx.Data) -> Array:
+    """How actuators, joints and tendons brake, by velocity: `d qfrc_smooth / d qvel`, `(nv, nv)`.
+
+    Two things of MuJoCo's that MJX has otherwise: an actuator whose force is at its limit does not
+    give way; and what couples joints on different branches of a tree, such as a tendon of two
+    fingers, is not kept.
     """
     low, high = model.actuator_forcerange.T
     at_limit = (data.actuator_force <= low) | (data.actuator_force >= high)
@@ -85,7 +101,38 @@ def _velocity_derivative(model: mjx.Model, data: mjx.Data) -> Array | None:
         actuator_gainprm=jnp.where(gives_way, model.actuator_gainprm, 0.0),
         actuator_biasprm=jnp.where(gives_way, model.actuator_biasprm, 0.0),
     )
-    return mjx_derivative.deriv_smooth_vel(free, data)
+    derivative = mjx_derivative.deriv_smooth_vel(free, data)
+    if derivative is None:  # both actuators and dampers are switched off
+        return jnp.zeros((model.nv, model.nv))
+    kept = np.zeros((model.nv, model.nv), bool)
+    kept[np.repeat(np.arange(model.nv), model.M_rownnz), model.M_colind] = True
+    return jnp.where(kept | kept.T, derivative, 0.0)
+
+
+def _bodies_alone(model: mjx.Model) -> np.ndarray:
+    """The bodies that float freely and carry no other."""
+    floating = model.jnt_bodyid[model.jnt_type == mjx.JointType.FREE]
+    return np.setdiff1d(floating, model.body_parentid)
+
+
+def _gyroscopic(model: mjx.Model, data: mjx.Data, bodies: np.ndarray) -> Array:
+    """How the bias force of bodies alone follows from their velocities, `(nv, nv)`.
+
+    MuJoCo keeps this part in `implicitfast`, so that a spinning body gains no energy; MJX does not.
+    """
+    dofs = model.jnt_dofadr[model.body_jntadr[bodies]][:, None] + np.arange(6)
+
+    def bias(spin: Array, body: Array) -> Array:
+        turn, axes = data.xmat[body], data.ximat[body]
+        arm, w = data.xipos[body] - data.xpos[body], turn @ spin
+        force = model.body_mass[body] * jnp.cross(w, jnp.cross(w, arm))
+        momentum = axes @ (model.body_inertia[body] * (axes.T @ w))
+        torque = jnp.cross(arm, force) + jnp.cross(w, momentum)
+        return jnp.concatenate([force, turn.T @ torque])
+
+    blocks = jax.vmap(jax.jacfwd(bias))(data.qvel[dofs[:, 3:]], jnp.asarray(bodies))
+    zero = jnp.zeros((model.nv, model.nv))
+    return zero.at[dofs[:, :, None], dofs[:, None, 3:]].set(blocks)
 
 
 def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
@@ -143,10 +190,6 @@ step: Callable[[mjx.Model, mjx.Data], mjx.Data] = rebound(
     mjx_forward.step,
     forward=forward,
     euler=rebound(mjx_forward.euler, _advance=_advance),
-    implicit=rebound(
-        mjx_forward.implicit,
-        _advance=_advance,
-        derivative=types.SimpleNamespace(deriv_smooth_vel=_velocity_derivative),
-    ),
+    implicit=_implicit,
     rungekutta4=_runge_kutta,
 )
