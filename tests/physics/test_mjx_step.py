@@ -33,6 +33,15 @@ STEEP = """
   </worldbody>
 </mujoco>"""
 
+#: A box comes down on two edges of unlike depth.
+TIPPED = """
+<mujoco>
+  <worldbody>
+    <geom type="plane" size="5 5 1"/>
+    <body pos="0 0 0.09" euler="12 8 0"><freejoint/> <geom type="box" size="0.2 0.1 0.1"/></body>
+  </worldbody>
+</mujoco>"""
+
 #: The first servo is stronger than its limit allows, the second is not.
 AT_LIMIT = """
 <mujoco>
@@ -72,6 +81,7 @@ GYROSCOPE = """
 SCENES = {
     "tumbling": TUMBLING,
     "steep": STEEP,
+    "tipped": TIPPED,
     "at limit": AT_LIMIT,
     "fingers": FINGERS,
     "gyroscope": GYROSCOPE,

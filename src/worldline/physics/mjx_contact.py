@@ -1,17 +1,23 @@
-"""MJX's collisions, with contacts' frames as MuJoCo has them."""
+"""MJX's collisions, with capsules and boxes on planes as MuJoCo has them."""
 
 from __future__ import annotations
 
 import types
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from worldline.physics.mjx_source import mjx, mjx_collision, mjx_forward, rebound
+from worldline.physics.mjx_source import mjx, mjx_collision, mjx_forward, mjx_math, rebound
 from worldline.types import Array
 
 _PLANE_CAPSULE = (mjx.GeomType.PLANE, mjx.GeomType.CAPSULE)
+_PLANE_BOX = (mjx.GeomType.PLANE, mjx.GeomType.BOX)
 _plane_capsule = mjx_collision._COLLISION_FUNC[_PLANE_CAPSULE]
+
+#: A corner of a box, in half sizes, of each pair that lies opposite.
+_CORNERS = np.array([[x, y, 1.0] for x in (-1.0, 1.0) for y in (-1.0, 1.0)])
 
 
 def _capsule_on_plane(
@@ -32,8 +38,33 @@ def _capsule_on_plane(
     return dist, pos, jnp.repeat(frame, _plane_capsule.ncon, axis=0)
 
 
+def _box_on_plane(
+    model: mjx.Model, data: mjx.Data, key: Any, geom: Array
+) -> tuple[Array, Array, Array]:
+    """The contacts of each box's four lower corners with a plane, as MuJoCo's.
+
+    MJX keeps those within a millimetre of the lowest: a box that tips then stands on one corner.
+    """
+    del key
+    plane, box = geom.T
+    normal = data.geom_xmat[plane][:, None, :, 2]
+    half = _CORNERS * model.geom_size[box][:, None]
+    corner = jnp.sum(data.geom_xmat[box][:, None] * half[:, :, None], axis=-1)
+    height = jnp.sum(corner * normal, axis=-1, keepdims=True)
+    corner = data.geom_xpos[box][:, None] + jnp.where(height < 0, corner, -corner)
+    dist = jnp.sum((corner - data.geom_xpos[plane][:, None]) * normal, axis=-1, keepdims=True)
+    frame = jax.vmap(mjx_math.make_frame)(normal[:, 0])
+    position = corner - 0.5 * dist * normal
+    return dist.ravel(), position.reshape(-1, 3), jnp.repeat(frame, len(_CORNERS), axis=0)
+
+
 _capsule_on_plane.ncon = _plane_capsule.ncon  # type: ignore[attr-defined] # MJX asks for it
-_COLLIDERS = {**mjx_collision._COLLISION_FUNC, _PLANE_CAPSULE: _capsule_on_plane}
+_box_on_plane.ncon = len(_CORNERS)  # type: ignore[attr-defined]
+_COLLIDERS = {
+    **mjx_collision._COLLISION_FUNC,
+    _PLANE_CAPSULE: _capsule_on_plane,
+    _PLANE_BOX: _box_on_plane,
+}
 _collision = rebound(mjx_collision.collision, _COLLISION_FUNC=_COLLIDERS)
 #: `mj_fwdPosition`.
 fwd_position = rebound(
