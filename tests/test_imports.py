@@ -38,6 +38,7 @@ ORDER = [
     "worldline.physics.native_constants",
     "worldline.physics.native_rows",
     "worldline.physics.native",
+    "worldline.physics.mjx_ignored",
     "worldline.physics.mjx_source",
     "worldline.physics.mjx_solve",
     "worldline.physics.mjx_contact",

@@ -203,14 +203,14 @@ def test_what_is_lacking_is_named_with_the_engine_that_has_it():
             f'<geom size=".1"/>{geoms}</body></worldbody></mujoco>'
         )
 
-    with pytest.raises(ModelError, match=r"'mjx' lacks.*IMPLICIT.*use physics='native'"):
+    with pytest.raises(ModelError, match=r"'mjx' lacks the integrator implicit; .*'native'"):
         MjxPhysics(model('integrator="implicit"'))
     with pytest.raises(ModelError, match=r"'mjx' lacks the no-slip solver.*physics='native'"):
         MjxPhysics(model('noslip_iterations="3"'))
     with pytest.raises(ModelError, match=r"'mjx' lacks the MjData field 'energy'"):
         MjxPhysics(model(), Reads(("energy",)))
     # The same is told without an engine; and that there is nothing to tell.
-    assert "IMPLICIT" in refusal(model('integrator="implicit"'))
+    assert "integrator implicit" in refusal(model('integrator="implicit"'))
     assert "'energy'" in refusal(model(), Reads(("energy",)))
     assert refusal(model(), Reads(("xpos",))) == ""
     # What only MJX's data refuses.
@@ -227,6 +227,46 @@ def test_what_is_lacking_is_named_with_the_engine_that_has_it():
     physics = MjxPhysics(model('solver="PGS"'))
     with pytest.raises(VariationError, match=r"cannot vary 'geom_fluid'.*physics='native'"):
         physics.start(jnp.zeros(7), jnp.zeros(6), {"geom_fluid": jnp.zeros((1, 12))}, {})
+
+
+IGNORED = {
+    "the integrator discrete": {"option": 'integrator="discrete"'},
+    "groups of actuators": {"option": 'actuatorgroupdisable="0"'},
+    "the fluid forces of ellipsoids": {"option": 'density="9"', "geom": 'fluidshape="ellipsoid"'},
+    "actuator_actearly": {"motor": 'dyntype="filter" dynprm="1" actearly="true"'},
+    "actuator_armature": {"motor": 'armature="0.1"'},
+    "actuator_damping": {"motor": 'damping="0.1"'},
+    "actuator_delay": {"motor": 'delay="0.01" nsample="10"'},
+    "dof_dampingpoly": {"joint": 'damping="1 2 3"'},
+    "geom_adhesion": {"geom": 'adhesion="3"'},
+    "geom_surfacevel": {"geom": 'surfacevel="1 0 0"'},
+    "jnt_springyield": {"joint": 'stiffness="1" springyield="0.1"'},
+    "jnt_stiffnesspoly": {"joint": 'stiffness="1 2 3"'},
+    "sensor_delay": {"sensor": 'delay="0.01" nsample="10"'},
+    "sensor_interval": {"sensor": 'interval="0.01 0" nsample="4"'},
+}
+
+
+@pytest.mark.parametrize("feature", IGNORED)
+def test_what_mjx_would_ignore_is_refused(feature):
+    # Each changes what MuJoCo does; MJX takes the model and runs it as though it were not there.
+    def model(option: str = "", joint: str = "", geom: str = "", motor: str = "", sensor: str = ""):
+        return Model(
+            f'<mujoco><option {option}/><worldbody><body><joint name="j" {joint}/><geom size="1" '
+            f'{geom}/></body></worldbody><actuator><general joint="j" {motor}/></actuator>'
+            f'<sensor><jointpos joint="j" {sensor}/></sensor></mujoco>'
+        )
+
+    assert refusal(model()) == ""
+    assert f"lacks {feature}" in refusal(model(**IGNORED[feature]))
+    with pytest.raises(ModelError, match=f"'mjx' lacks {feature}.*use physics='native'"):
+        MjxPhysics(model(**IGNORED[feature]))
+
+
+def test_a_constant_that_mjx_ignores_does_not_vary():
+    physics = MjxPhysics(Model(CASES["pyramids, Euler"]))
+    with pytest.raises(VariationError, match="cannot vary 'dof_dampingpoly'"):
+        physics.start(jnp.zeros(4), jnp.zeros(4), {"dof_dampingpoly": jnp.ones((4, 2))}, {})
 
 
 @pytest.mark.exhaustive  # builds every task

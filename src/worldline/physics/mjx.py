@@ -24,6 +24,7 @@ from worldline.errors import ModelError, VariationError
 from worldline.model import Model
 from worldline.physics.base import INPUTS, NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.mjx_constants import DERIVED_FROM, derive
+from worldline.physics.mjx_ignored import FIELDS, ignored
 from worldline.physics.mjx_source import DataJAX, mjx
 from worldline.physics.mjx_step import forward, refresh, step
 from worldline.types import Array, ArrayLike, Variation
@@ -252,7 +253,7 @@ class MjxPhysics(Physics):
             held = functools.reduce(
                 lambda owner, part: getattr(owner, part, None), path.split("."), model
             )
-            if not isinstance(held, jax.Array):
+            if name in FIELDS or not isinstance(held, jax.Array):
                 raise VariationError(
                     f"the engine 'mjx' cannot vary {name!r}; use physics='native' for that"
                 )
@@ -284,9 +285,9 @@ def _named(reads: Reads) -> tuple[str, ...]:
 
 def _converted(model: Model, asked: frozenset[str]) -> mjx.Model:
     """MJX's form of a model, where the constants `asked` need not be zero."""
-    if model.mj.opt.noslip_iterations:
-        rounds = model.mj.opt.noslip_iterations
-        raise _lacks(f"the no-slip solver (noslip_iterations={rounds})")
+    feature = ignored(model.mj)
+    if feature:
+        raise _lacks(feature)
     with _refusing():
         return mjx.put_model(_accepted(model.mj, asked))
 
