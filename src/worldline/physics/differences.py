@@ -33,7 +33,7 @@ class FiniteDifferences:
 
     step: float = 1e-6
     """How far a coordinate is moved: in its own unit (m, rad, m/s, N m, ...), and for a constant
-    of the model relative to its size."""
+    of the model relative to its size; for one of damping a hundred times as far."""
     centred: bool = True
     """True: to both sides, with an error that falls with the square of the step. False: to one
     side, at half the cost, with one that falls with the step."""
