@@ -160,7 +160,8 @@ def test_derivatives_are_those_of_native(name, nans_allowed):
         # A state may count in the worlds that fail: native's derivative there is zero, this one's
         # is that of staying where it is.
         good = np.array([0, 2])
-        scale = np.abs(np.asarray(y)[good]).max()
+        # The friction of a ball that sticks changes nothing: both are rounding errors.
+        scale = np.abs(np.asarray(y)[good]).max(initial=1e-5)
         np.testing.assert_allclose(x[good], y[good], atol=2e-3 * scale, err_msg=str(path))
 
 

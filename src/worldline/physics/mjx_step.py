@@ -160,7 +160,9 @@ def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
     first = (start, rates, jax.tree.map(lambda rate: rate / 6, rates))
     tableau = jnp.array([[0.5, 1 / 3], [0.5, 1 / 3], [1.0, 1 / 6]])
     (last, _, (qvel, qacc, act_dot)), _ = jax.lax.scan(stage, first, tableau)
-    held = {name: getattr(start, name) for name in ("qpos", "qvel", "act", "time")}
+    # As in MuJoCo, sensors are those of the step's start: no stage computes them.
+    kept = ("qpos", "qvel", "act", "time", "sensordata")
+    held = {name: getattr(start, name) for name in kept}
     return _advance(model, last.replace(**held), act_dot, qacc, qvel)
 
 
