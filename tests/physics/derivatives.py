@@ -9,8 +9,8 @@ import numpy as np
 from worldline.mjlib import quiet
 
 STEP = 1e-6
-#: Relative, of constants. A body at rest hardly feels its damping: less is lost in the last digits.
-WIDTHS = {"dof_damping": 1e-3}
+#: Relative, of constants: wide where results hardly change, since less is lost in the last digits.
+WIDTHS = {"body_mass": 1e-4, "geom_friction": 1e-5, "dof_damping": 1e-3}
 
 #: Outputs: name to array; and their derivatives: (output, input) to `(nout, nin)`.
 Outputs = dict[str, np.ndarray]
@@ -83,7 +83,7 @@ def jacobian(
         columns["ctrl"] = [slope(pushed("ctrl", i), STEP) for i in range(model.nu)]
         for name in constants:
             values = getattr(model, name).reshape(-1)
-            width = WIDTHS.get(name, 1e-5) * np.where(values == 0, 1.0, abs(values))
+            width = WIDTHS[name] * np.where(values == 0, 1.0, abs(values))
             columns[name] = [extrapolated(changed(name, i), width[i]) for i in range(values.size)]
     return {
         (output, name): np.stack([each[output] for each in slopes], axis=-1)
