@@ -19,9 +19,10 @@ def main() -> None:
     )
     torch.nn.init.zeros_(policy.weight)
 
-    def act(data):
-        data["action"] = torch.tanh(policy(data["observation"].clamp(-10.0, 10.0)))
-        return data
+    def act(tensordict):  # by this name TorchRL knows what it takes
+        obs = tensordict["observation"].clamp(-10.0, 10.0)
+        tensordict["action"] = torch.tanh(policy(obs))
+        return tensordict
 
     def gradient() -> None:
         policy.zero_grad()

@@ -202,7 +202,7 @@ class MjxPhysics(Physics):
         if _FORCES.intersection(self._named):
             data = mjx.rne_postconstraint(model, data)
         # Where the solver starts is no part of where it ends.
-        warmstart = jax.lax.stop_gradient(data.qacc_warmstart)
+        warmstart = _constant(data.qacc_warmstart)
         after = _Parts(data.qpos, data.qvel, data.act, data.time, warmstart, self._read(data))
         return jax.tree.map(_like, after, parts)
 
@@ -260,6 +260,18 @@ class MjxPhysics(Physics):
             constants[path] = _like(value, held).reshape(held.shape)
         model = model.tree_replace(constants)
         return derive(model, self._data) if DERIVED_FROM.intersection(variation) else model
+
+
+@jax.custom_jvp
+def _constant(value: Array) -> Array:
+    """The value without its derivative, where `jax.lax.stop_gradient` may not be transposed."""
+    return value
+
+
+@_constant.defjvp
+def _constant_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    del tangents
+    return primals[0], jnp.zeros_like(primals[0])
 
 
 def refusal(model: Model, reads: Reads = NOTHING) -> str:
