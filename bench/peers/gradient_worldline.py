@@ -43,6 +43,8 @@ def _env(name: str, integrator: str) -> worldline.Env:
     if name == "unrolled":
         task.model.mj.opt.iterations = 1
         engine.step = engine.mjx.step
+        # Plain, as MJX has it: JAX transposes no batch of its line search's branches otherwise.
+        engine._where_healthy = lambda function, *arguments: function(*arguments)
         name = "mjx"
     return worldline.Env(task, name)
 
