@@ -61,7 +61,7 @@ def test_arrays_go_there_and_back_as_they_are(arrays):
 
     with jax.enable_x64(True), jax.debug_nans(False):
         shapes = [(x.shape, x.dtype) for x in arrays[::-1]]
-        back = call(turned, shapes, *map(jnp.asarray, arrays))
+        back = jax.block_until_ready(call(turned, shapes, *map(jnp.asarray, arrays)))
         for sent, arrived, returned in zip(arrays, seen, back[::-1], strict=True):
             for other in (arrived, np.asarray(returned)):
                 assert (other.dtype, other.shape) == (sent.dtype, sent.shape)
