@@ -169,8 +169,9 @@ def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
 def _rate_of(model: mjx.Model, moved: Array, qvel: Array) -> Array:
     """How fast a displacement from where the step began grows, both `(nv,)`.
 
-    For a rotation `u` at an angular velocity `w` it is not `w` (Munthe-Kaas 1999, eq. 9):
-    `w + u x w / 2 + c(|u|) u x (u x w)` with `c(t) = (1 - t/2 cot(t/2)) / t^2`.
+    For a rotation `u` (rad) at an angular velocity `w` (rad/s) it is not `w` but, by the inverse of
+    the exponential's differential (Munthe-Kaas, "High order Runge-Kutta methods on manifolds",
+    1999), `w + u x w / 2 + c(|u|) u x (u x w)` with `c(t) = (1 - t/2 cot(t/2)) / t^2`.
     """
     ball, free = (model.jnt_type == kind for kind in (mjx.JointType.BALL, mjx.JointType.FREE))
     first = np.concatenate([model.jnt_dofadr[ball], model.jnt_dofadr[free] + 3])
