@@ -14,11 +14,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
-from _harness import PEERS, SCRATCH, MissingPeerError, peer_python, say, wait_until_quiet
+from _harness import (
+    PEERS,
+    SCRATCH,
+    Finding,
+    MissingPeerError,
+    machine,
+    peer_python,
+    save,
+    say,
+    wait_until_quiet,
+)
 from peers.protocol import Job, Settings
 
 Peer: TypeAlias = Literal["sb3", "sbx", "envpool"]
@@ -126,11 +136,27 @@ class Run:
     contender: str
     seed: int
     settings: dict[str, Any] | None
+    terms: dict[str, Any]
+    """What held for all contenders."""
+    machine: dict[str, Any] = dataclasses.field(default_factory=machine)
+    """What it ran on, and when."""
     evaluations: list[dict[str, float]] = dataclasses.field(default_factory=list)
     """`wall`: s of training since the process began; `total`: with evaluations; `steps`;
     `eval_return`."""
     error: str = ""
     """Why it ended early, if it did."""
+
+    @classmethod
+    def of(cls, contender: Contender, terms: Terms, seed: int) -> Run:
+        """A run that has not begun."""
+        settings = contender.settings(terms.task)
+        fields = None if settings is None else dataclasses.asdict(settings)
+        return cls(terms.task, contender.name, seed, fields, dataclasses.asdict(terms))
+
+    @property
+    def identity(self) -> str:
+        """What makes two runs one and the same, also when one of them comes from a file."""
+        return json.dumps([self.task, self.contender, self.seed, self.settings, self.terms])
 
     def time_to(self, goal: float, clock: str = "wall") -> float:
         """Seconds until an evaluation reached a return; infinite if none did."""
@@ -166,11 +192,69 @@ class Terms:
     """Whether a run finds what JAX has compiled before; for those who use JAX."""
 
 
+class Planned(NamedTuple):
+    """A run to make."""
+
+    contender: Contender
+    terms: Terms
+    seed: int
+
+
+def in_turn(
+    config: Any, plan: Iterable[Planned], after: Callable[[Sequence[Run]], None]
+) -> list[Run]:
+    """The planned runs, one at a time. Those that the configuration's file holds are taken from it.
+
+    Args:
+        config: of the benchmark; its file `json` is written after every evaluation.
+        plan: what to run, in this order.
+        after: called with the runs so far, each time there is one more.
+
+    Returns:
+        The runs; those that came to their end, if the user interrupts.
+    """
+    held = _held(config.json)
+    runs: list[Run] = []
+    try:
+        for contender, terms, seed in plan:
+            say(f"{terms.task}, seed {seed}: {contender.name}")
+            known = held.get(Run.of(contender, terms, seed).identity)
+            for run in [known] if known else train(contender, terms, seed):
+                write(config, [*runs, run], [])
+            runs.append(run)
+            after(runs)
+    except KeyboardInterrupt:
+        say("interrupted")
+    return runs
+
+
+def _held(path: Path) -> dict[str, Run]:
+    """The runs in a file of results, if it is there, that came to their end."""
+    if not path.exists():
+        return {}
+    runs = [Run(**run) for run in json.loads(path.read_text())["runs"]]
+    return {run.identity: run for run in runs if not run.error}
+
+
+def write(config: Any, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
+    """Everything so far, into the file that the benchmark's configuration names.
+
+    Runs that the file holds beside these stay there.
+    """
+    settings = {k: v for k, v in dataclasses.asdict(config).items() if not isinstance(v, Path)}
+    everything = _held(config.json) | {run.identity: run for run in runs}
+    results = {
+        "config": settings,
+        "runs": plain(everything.values()),
+        "findings": [finding.json() for finding in findings],
+    }
+    save(config.json, results)
+
+
 def train(contender: Contender, terms: Terms, seed: int) -> Iterator[Run]:
     """Runs one contender; yields the run before it begins, after each evaluation and at its end."""
-    settings = contender.settings(terms.task)
-    fields = None if settings is None else dataclasses.asdict(settings)
-    run = Run(terms.task, contender.name, seed, fields, error=UNFINISHED)
+    run = Run.of(contender, terms, seed)
+    run.error = UNFINISHED
     yield run
     with _jax_cache(contender, terms) as cache:
         if not wait_until_quiet(_PATIENCE_S):
@@ -183,7 +267,7 @@ def train(contender: Contender, terms: Terms, seed: int) -> Iterator[Run]:
             goal=terms.goal,
             started=time.time(),
             library=contender.library,
-            settings=settings,
+            settings=contender.settings(terms.task),
         )
         for evaluation in _evaluations(contender, job, cache, run):
             run.evaluations.append(evaluation)
@@ -210,7 +294,7 @@ def _jax_cache(contender: Contender, terms: Terms) -> Iterator[Path]:
                 library=contender.library,
                 settings=settings,
             )
-            rehearsal = Run(terms.task, contender.name, 0, None)
+            rehearsal = Run.of(contender, terms, 0)
             for _ in _evaluations(contender, job, folder, rehearsal):
                 pass
         yield folder

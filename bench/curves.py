@@ -13,19 +13,19 @@ from typing import Any, Literal
 
 import tyro
 
-from _harness import Finding, machine, save, say, show_findings, show_table, use_cores
+from _harness import Finding, say, show_findings, show_table, use_cores
 from _trials import (
     OURS,
-    UNFINISHED,
     Contender,
     Peer,
+    Planned,
     Run,
     Terms,
     Whose,
     contenders,
+    in_turn,
     median_speed,
-    plain,
-    train,
+    write,
 )
 
 
@@ -50,48 +50,40 @@ class CurvesBench:
     png: Path = Path(".bench/curves.png")
     """Where to draw the curves."""
     json: Path = Path(".bench/curves.json")
-    """Where to write the results, after every evaluation."""
+    """Where to write the results, after every evaluation; a run that is there is not made again."""
 
 
 def main(config: CurvesBench) -> None:
     """Runs everyone in turn, draws after each run, and prints the tables at the end."""
     use_cores(config.cores)
     everyone = contenders(config.peers, config.settings)
-    runs: list[Run] = []
+    runs = in_turn(
+        config,
+        (
+            Planned(contender, terms(config, task), seed)
+            for task in config.tasks
+            for seed in config.seeds
+            for contender in everyone  # all a seed: a slow hour slows them all
+        ),
+        after=lambda runs: show(config, runs, everyone),
+    )
+    findings = [f for task in config.tasks for f in judge(task, runs, everyone)]
+    write(config, runs, findings)
+    show_runs(config, runs, everyone)
+    show_findings("Ahead of the best peer: difference in return", findings)
+    say(f"{config.png}, {config.json}")
 
-    def write(findings: Sequence[Finding] = ()) -> None:
-        results = {
-            "machine": machine(),
-            "config": {**dataclasses.asdict(config), "png": None, "json": None},
-            "runs": plain(runs),
-            "findings": [finding.json() for finding in findings],
-        }
-        save(config.json, results)
 
-    try:
-        for task in config.tasks:
-            terms = Terms(task=task, budget=60 * config.minutes, interval=config.interval)
-            for seed in config.seeds:
-                for contender in everyone:
-                    say(f"{task}, seed {seed}: {contender.name}")
-                    trial = train(contender, terms, seed)
-                    run = next(trial)
-                    runs.append(run)
-                    for _ in trial:
-                        write()
-                    speed = run.steps_per_second
-                    say(f"  return {run.final:.0f}; {speed:,.0f} steps/s {run.error}")
-                    draw(config, runs, everyone)
-    except KeyboardInterrupt:
-        say("interrupted")
-    finally:
-        write()
-        runs = [run for run in runs if run.error != UNFINISHED]
-        findings = [f for task in config.tasks for f in judge(task, runs, everyone)]
-        write(findings)
-        show_runs(config, runs, everyone)
-        show_findings("Ahead of the best peer: difference in return", findings)
-        say(f"{config.png}, {config.json}")
+def terms(config: CurvesBench, task: str) -> Terms:
+    """What holds for all contenders of a task."""
+    return Terms(task=task, budget=60 * config.minutes, interval=config.interval)
+
+
+def show(config: CurvesBench, runs: Sequence[Run], everyone: Sequence[Contender]) -> None:
+    """The last run in a line, and all in the picture."""
+    last = runs[-1]
+    say(f"  return {last.final:.0f}; {last.steps_per_second:,.0f} steps/s {last.error}")
+    draw(config, runs, everyone)
 
 
 def judge(task: str, runs: Sequence[Run], everyone: Sequence[Contender]) -> list[Finding]:

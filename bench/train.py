@@ -14,20 +14,20 @@ from typing import Literal, TypeAlias
 
 import tyro
 
-from _harness import Finding, machine, save, say, show_findings, show_table, use_cores
+from _harness import Finding, say, show_findings, show_table, use_cores
 from _trials import (
     OURS,
-    UNFINISHED,
     Cache,
     Contender,
     Peer,
+    Planned,
     Run,
     Terms,
     Whose,
     contenders,
+    in_turn,
     median_speed,
-    plain,
-    train,
+    write,
 )
 
 Task: TypeAlias = Literal["gym/half-cheetah", "gym/inverted-pendulum"]
@@ -49,8 +49,8 @@ class TrainBench:
     """Whose settings the peers train with: one run each."""
     cores: int = 2
     """Cores for everyone."""
-    json: Path | None = None
-    """Where to write the results, after every evaluation."""
+    json: Path = Path(".bench/train.json")
+    """Where to write the results, after every evaluation; a run that is there is not made again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,51 +76,39 @@ def main(config: TrainBench) -> None:
     """Runs everyone in turn, prints the tables and writes the results."""
     use_cores(config.cores)
     everyone = contenders(config.peers, config.settings)
-    runs: list[Run] = []
-
-    def write(findings: Sequence[Finding] = ()) -> None:
-        results = {
-            "machine": machine(),
-            "config": {**dataclasses.asdict(config), "json": None},
-            "runs": plain(runs),
-            "findings": [finding.json() for finding in findings],
-        }
-        save(config.json, results)
-
-    try:
-        for task in config.tasks:
-            course = COURSES[task]
-            terms = Terms(
-                task=task,
-                budget=config.budget,
-                interval=course.interval,
-                goal=max(course.goals),
-                cache=course.cache,
-            )
-            for seed in config.seeds:  # all contenders a seed: a slow hour slows them all
-                for contender in everyone:
-                    say(f"{task}, seed {seed}: {contender.name}")
-                    trial = train(contender, terms, seed)
-                    run = next(trial)
-                    runs.append(run)
-                    for _ in trial:
-                        write()
-                    say("  " + story(run, course))
-    except KeyboardInterrupt:
-        say("interrupted")
-    finally:
-        write()
-        runs = [run for run in runs if run.error != UNFINISHED]
-        findings = [f for task in config.tasks for f in judge(task, runs, everyone)]
-        write(findings)
-        for task in config.tasks:
-            show_runs(task, runs, everyone)
-        show_findings("What was promised", findings)
+    runs = in_turn(
+        config,
+        (
+            Planned(contender, terms(config, task), seed)
+            for task in config.tasks
+            for seed in config.seeds
+            for contender in everyone  # all a seed: a slow hour slows them all
+        ),
+        after=lambda runs: say("  " + story(runs[-1])),
+    )
+    findings = [f for task in config.tasks for f in judge(task, runs, everyone)]
+    write(config, runs, findings)
+    for task in config.tasks:
+        show_runs(task, runs, everyone)
+    show_findings("What was promised", findings)
 
 
-def story(run: Run, course: Course) -> str:
+def terms(config: TrainBench, task: Task) -> Terms:
+    """What holds for all contenders of a task."""
+    course = COURSES[task]
+    return Terms(
+        task=task,
+        budget=config.budget,
+        interval=course.interval,
+        goal=max(course.goals),
+        cache=course.cache,
+    )
+
+
+def story(run: Run) -> str:
     """A run in a line."""
-    times = [f"{goal:g} after {_seconds(run.time_to(goal))}" for goal in course.goals]
+    goals = COURSES[run.task].goals
+    times = [f"{goal:g} after {_seconds(run.time_to(goal))}" for goal in goals]
     best = max((e["eval_return"] for e in run.evaluations), default=math.nan)
     return f"{', '.join(times)}; best {best:.0f}; {run.steps_per_second:,.0f} steps/s {run.error}"
 
