@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from worldline.physics.mjx_source import mjx, mjx_solver, rebound
 from worldline.types import Array
@@ -30,6 +31,9 @@ def _while_loop(
     del most  # the condition counts too
     return jax.lax.while_loop(condition, body, start)
 
+
+#: The name of what the solver finds, for `jax.checkpoint`: to keep it is to solve once.
+SOLUTION = "qacc"
 
 _line_search = rebound(mjx_solver._linesearch, _while_loop_scan=_while_loop)
 _optimum = rebound(mjx_solver.solve, _linesearch=_line_search)
@@ -47,11 +51,8 @@ def solve(model: mjx.Model, data: mjx.Data) -> mjx.Data:
         context = forces_at(qacc)
         return context.Ma - data.qfrc_smooth - context.qfrc_constraint
 
-    def optimum(_: Any, qacc: Array) -> Array:
-        del qacc  # the solver chooses between the last acceleration and the unconstrained one
-        return _polished(model, data, _optimum(model, data).qacc)
-
-    qacc = jax.lax.custom_root(residual, data.qacc_smooth, optimum, _symmetric_solve)
+    found = checkpoint_name(_found(model, data), SOLUTION)
+    qacc = jax.lax.custom_root(residual, found, lambda _, root: root, _symmetric_solve)
     context = forces_at(qacc)
     return data.tree_replace(
         {
@@ -60,6 +61,19 @@ def solve(model: mjx.Model, data: mjx.Data) -> mjx.Data:
             "_impl.efc_force": context.efc_force,
         }
     )
+
+
+@jax.custom_jvp
+def _found(model: mjx.Model, data: mjx.Data) -> Array:
+    """The acceleration as the solver finds it; without a derivative, which is that of the root."""
+    return _polished(model, data, _optimum(model, data).qacc)
+
+
+@_found.defjvp
+def _found_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    del tangents
+    qacc = _found(*primals)
+    return qacc, jnp.zeros_like(qacc)
 
 
 def _polished(model: mjx.Model, data: mjx.Data, qacc: Array) -> Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ import mujoco
 import numpy as np
 
 from worldline.physics.mjx_contact import fwd_position
-from worldline.physics.mjx_solve import solve
+from worldline.physics.mjx_solve import SOLUTION, solve
 from worldline.physics.mjx_source import (
     mjx,
     mjx_derivative,
@@ -135,35 +134,47 @@ def _gyroscopic(model: mjx.Model, data: mjx.Data, bodies: np.ndarray) -> Array:
     return zero.at[dofs[:, :, None], dofs[:, None, 3:]].set(blocks)
 
 
+#: Backwards the function is computed again, but for what the solver found. To keep all that it
+#: needs, hundreds of small arrays, takes longer, and far more memory.
+_computed_again = functools.partial(
+    jax.checkpoint,
+    policy=jax.checkpoint_policies.save_only_these_names(SOLUTION),
+    prevent_cse=False,
+)
+
+
 def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
-    """Classical Runge-Kutta of order 4, from a world whose accelerations are known.
+    """Classical Runge-Kutta of order 4.
 
     MJX writes out each stage; here the forward pass is compiled once for all of them.
     """
     h = model.opt.timestep
 
-    def stage(carry: Any, weights: Array) -> tuple[Any, None]:
-        data, rates, total = carry
+    @_computed_again
+    def stage(carry: Any, weights: Array) -> tuple[Any, Array]:
+        last, rates, total = carry
         ahead, share = weights
         moved, faster, act = jax.tree.map(lambda rate: ahead * h * rate, rates)
-        data = data.replace(
+        data = start.replace(
             qpos=_displaced(model, start.qpos, moved),
             qvel=start.qvel + faster,
             act=start.act + act,
             time=start.time + ahead * h,
+            qacc_warmstart=last.qacc_warmstart,
         )
         data = forward(model, data)
         rates = (_rate_of(model, moved, data.qvel), data.qacc, data.act_dot)
-        return (data, rates, jax.tree.map(lambda t, rate: t + share * rate, total, rates)), None
+        total = jax.tree.map(lambda t, rate: t + share * rate, total, rates)
+        return (data.replace(qacc_warmstart=data.qacc), rates, total), data.sensordata
 
-    rates = (start.qvel, start.qacc, start.act_dot)
-    first = (start, rates, jax.tree.map(lambda rate: rate / 6, rates))
-    tableau = jnp.array([[0.5, 1 / 3], [0.5, 1 / 3], [1.0, 1 / 6]])
-    (last, _, (qvel, qacc, act_dot)), _ = jax.lax.scan(stage, first, tableau)
-    # As in MuJoCo, sensors are those of the step's start: no stage computes them.
-    kept = ("qpos", "qvel", "act", "time", "sensordata")
-    held = {name: getattr(start, name) for name in kept}
-    return _advance(model, last.replace(**held), act_dot, qacc, qvel)
+    none = jax.tree.map(jnp.zeros_like, (start.qvel, start.qacc, start.act_dot))
+    tableau = jnp.array([[0.0, 1 / 6], [0.5, 1 / 3], [0.5, 1 / 3], [1.0, 1 / 6]])
+    (last, _, total), sensordata = jax.lax.scan(stage, (start, none, none), tableau)
+    qvel, qacc, act_dot = total
+    # As in MuJoCo, sensors are those of the step's start.
+    kept = {name: getattr(start, name) for name in ("qpos", "qvel", "act", "time")}
+    last = last.replace(**kept, sensordata=sensordata[0])
+    return _advance(model, last, act_dot, qacc, qvel)
 
 
 def _rate_of(model: mjx.Model, moved: Array, qvel: Array) -> Array:
@@ -188,11 +199,17 @@ def _rate_of(model: mjx.Model, moved: Array, qvel: Array) -> Array:
     return qvel.at[dofs].set(w + 0.5 * across + c * jnp.cross(u, across))
 
 
-#: `mj_step`: the world one time step later.
-step: Callable[[mjx.Model, mjx.Data], mjx.Data] = rebound(
+_one_pass = rebound(
     mjx_forward.step,
     forward=forward,
     euler=rebound(mjx_forward.euler, _advance=_advance),
     implicit=_implicit,
-    rungekutta4=_runge_kutta,
 )
+
+
+def step(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """`mj_step`: the world one time step later."""
+    if model.opt.integrator == mjx.IntegratorType.RK4:
+        return _runge_kutta(model, data)
+    advanced: mjx.Data = _computed_again(functools.partial(_one_pass, model))(data)
+    return advanced
