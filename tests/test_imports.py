@@ -40,6 +40,7 @@ ORDER = [
     "worldline.physics.native",
     "worldline.physics.mjx_ignored",
     "worldline.physics.mjx_source",
+    "worldline.physics.mjx_rotation",
     "worldline.physics.mjx_solve",
     "worldline.physics.mjx_contact",
     "worldline.physics.mjx_step",

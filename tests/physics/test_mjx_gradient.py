@@ -1,14 +1,18 @@
 """MJX's derivatives beside centred differences of plain MuJoCo, in float32 and in float64."""
 
 import copy
+import dataclasses
 
 import derivatives
 import jax
+import jax.numpy as jnp
 import mujoco
 import pytest
 from cases import CONSTANTS, READS, assert_close, case, jacobian
+from jax.extend.core import subjaxprs
 from mjx_worlds import in_mjx
 
+from worldline.model import Model
 from worldline.physics.mjx import MjxPhysics
 
 #: MuJoCo's own default lets a body at rest keep a velocity that is wrong in the fifth digit.
@@ -17,6 +21,15 @@ SUBSTEPS = 3
 #: The others are a minute or more of compilation each.
 SLOW = ("cartpole", "double pendulum", "half-cheetah", "ant", "ant in the air", "humanoid")
 NAMES = ["pendulum", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in SLOW)]
+
+
+BOX = """<mujoco>
+  <option integrator="{integrator}"/>
+  <worldbody>
+    <geom type="plane" size="5 5 1"/>
+    <body pos="0 0 0.1"><freejoint/><geom type="box" size="0.1 0.1 0.1"/></body>
+  </worldbody>
+</mujoco>"""
 
 
 def at_optimum(model: mujoco.MjModel) -> mujoco.MjModel:
@@ -40,3 +53,23 @@ def test_derivatives_are_those_of_plain_mujoco(name, double, relative):
     theirs = derivatives.jacobian(at_optimum(one.model), one.start, SUBSTEPS, CONSTANTS)
     for key, expected in theirs.items():
         assert_close(ours[key], expected, relative, key)
+
+
+@pytest.mark.parametrize("integrator", ["Euler", "RK4", "implicitfast"])
+def test_backwards_nothing_is_solved_again(integrator):
+    model = Model(BOX.format(integrator=integrator))
+    physics = MjxPhysics(model)
+    state = physics.start(model.qpos0, jnp.zeros(model.nv), {}, {})
+
+    def speed(qvel):
+        return physics.step(dataclasses.replace(state, qvel=qvel), {}, 2).qvel[0]
+
+    forward, backward = (jax.make_jaxpr(f)(state.qvel) for f in (speed, jax.grad(speed)))
+    # The solver's iterations and its line search, which are all the loops of unknown length here.
+    assert loops(forward.jaxpr) == loops(backward.jaxpr) == 2
+
+
+def loops(jaxpr) -> int:
+    """Loops of unknown length in a program."""
+    inner = sum(map(loops, subjaxprs(jaxpr)))
+    return inner + sum(equation.primitive.name == "while" for equation in jaxpr.eqns)

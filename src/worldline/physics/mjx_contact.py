@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from worldline.physics.mjx_source import mjx, mjx_collision, mjx_forward, mjx_math, rebound
+from worldline.physics.mjx_source import mjx, mjx_collision, mjx_math, rebound
 from worldline.types import Array
 
 _PLANE_CAPSULE = (mjx.GeomType.PLANE, mjx.GeomType.CAPSULE)
@@ -65,8 +64,5 @@ _COLLIDERS = {
     _PLANE_CAPSULE: _capsule_on_plane,
     _PLANE_BOX: _box_on_plane,
 }
-_collision = rebound(mjx_collision.collision, _COLLISION_FUNC=_COLLIDERS)
-#: `mj_fwdPosition`.
-fwd_position = rebound(
-    mjx_forward.fwd_position, collision_driver=types.SimpleNamespace(collision=_collision)
-)
+#: MJX's collisions, with these colliders.
+collision = rebound(mjx_collision.collision, _COLLISION_FUNC=_COLLIDERS)

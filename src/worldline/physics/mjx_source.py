@@ -20,7 +20,9 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     from mujoco.mjx._src import forward as mjx_forward
     from mujoco.mjx._src import math as mjx_math
     from mujoco.mjx._src import scan as mjx_scan
+    from mujoco.mjx._src import smooth as mjx_smooth
     from mujoco.mjx._src import solver as mjx_solver
+    from mujoco.mjx._src import support as mjx_support
     from mujoco.mjx._src.types import DataJAX as DataJAX
 
 __all__ = [
@@ -31,7 +33,9 @@ __all__ = [
     "mjx_forward",
     "mjx_math",
     "mjx_scan",
+    "mjx_smooth",
     "mjx_solver",
+    "mjx_support",
     "rebound",
 ]
 

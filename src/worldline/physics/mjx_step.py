@@ -1,7 +1,7 @@
 """MJX's step as MuJoCo's own, with a solver that is differentiated implicitly.
 
-All is MJX's code but what `mjx_solve` and `mjx_contact` replace and, here, what integrates: where
-MJX's result or its derivative is another than MuJoCo's.
+All is MJX's code but what `mjx_rotation`, `mjx_contact` and `mjx_solve` replace and, here, what
+integrates: where MJX's result or its derivative is another than MuJoCo's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from worldline.physics.mjx_contact import fwd_position
+from worldline.physics.mjx_contact import collision
+from worldline.physics.mjx_rotation import quat_mul, smooth
 from worldline.physics.mjx_solve import SOLUTION, solve
 from worldline.physics.mjx_source import (
     mjx,
@@ -31,6 +32,13 @@ from worldline.types import Array
 _TURNS_AT_FOURTH_ORDER = mujoco.mj_version() >= 4_000_000
 
 
+_fwd_position = rebound(
+    mjx_forward.fwd_position,
+    smooth=smooth,
+    collision_driver=types.SimpleNamespace(collision=collision),
+)
+
+
 def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     """`mj_forward`: all that follows from the state and the inputs."""
     data = refresh(model, data)
@@ -41,7 +49,7 @@ def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
 
 def refresh(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     """`mj_step1`, without the controls: positions, velocities and their sensors."""
-    data = mjx.sensor_pos(model, fwd_position(model, data))
+    data = mjx.sensor_pos(model, _fwd_position(model, data))
     return mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
 
 
@@ -57,7 +65,7 @@ def _turned(quaternion: Array, velocity: Array, dt: Array) -> Array:
     sine = jnp.where(small, 1.0 - squared / 6.0, jnp.sin(angle) / angle)
     cosine = jnp.where(small, 1.0 - squared / 2.0, jnp.cos(angle))
     turn = jnp.concatenate([cosine[None], sine * half])
-    return mjx_math.normalize(mjx_math.quat_mul(quaternion, turn))
+    return mjx_math.normalize(quat_mul(quaternion, turn))
 
 
 _math = types.SimpleNamespace(**{**vars(mjx_math), "quat_integrate": _turned})
@@ -152,7 +160,7 @@ def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
 
     @_computed_again
     def stage(carry: Any, weights: Array) -> tuple[Any, Array]:
-        last, rates, total = carry
+        _, rates, total = carry
         ahead, share = weights
         moved, faster, act = jax.tree.map(lambda rate: ahead * h * rate, rates)
         data = start.replace(
@@ -160,12 +168,11 @@ def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
             qvel=start.qvel + faster,
             act=start.act + act,
             time=start.time + ahead * h,
-            qacc_warmstart=last.qacc_warmstart,
         )
         data = forward(model, data)
         rates = (_rate_of(model, moved, data.qvel), data.qacc, data.act_dot)
         total = jax.tree.map(lambda t, rate: t + share * rate, total, rates)
-        return (data.replace(qacc_warmstart=data.qacc), rates, total), data.sensordata
+        return (data, rates, total), data.sensordata
 
     none = jax.tree.map(jnp.zeros_like, (start.qvel, start.qacc, start.act_dot))
     tableau = jnp.array([[0.0, 1 / 6], [0.5, 1 / 3], [0.5, 1 / 3], [1.0, 1 / 6]])
