@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -10,11 +11,12 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _harness import Finding, machine, save, say, scratch_folder, wait_until_quiet
+import _runs
+from _harness import machine, say, scratch_folder, wait_until_quiet
 from peers.steps_job import Job
 
 #: How long to wait for a quiet machine before a run.
@@ -83,41 +85,23 @@ class Planned(NamedTuple):
 def in_turn(
     config: Any, plan: Iterable[Planned], after: Callable[[Sequence[Run]], None] = lambda _: None
 ) -> list[Run]:
-    """The planned runs, one at a time. Those that the configuration's file holds are taken from it.
+    """The planned runs, one at a time; see `_runs.in_turn`."""
 
-    Args:
-        config: of the benchmark; each run goes into its file `json` as soon as it ends.
-        plan: what to run, in this order.
-        after: called with the runs so far, each time there is one more.
+    def told(runs: Sequence[Run]) -> None:
+        say(f"  return {runs[-1].final:.0f} in {runs[-1].seconds:.0f} s {runs[-1].error}")
+        after(runs)
 
-    Returns:
-        The runs; those that came to be, if the user interrupts.
-    """
-    held = _held(config.json)
-    runs: list[Run] = []
-    try:
-        for planned in plan:
-            say(f"{planned.job.task}, seed {planned.job.seed}: {planned.contender}")
-            run = Run.of(planned)
-            runs.append(held.get(run.identity) or _train(planned, run))
-            say(f"  return {runs[-1].final:.0f} in {runs[-1].seconds:.0f} s {runs[-1].error}")
-            write(config, runs, [])
-            after(runs)
-    except KeyboardInterrupt:
-        say("interrupted")
-    return runs
+    begun = ((Run.of(planned), functools.partial(_train, planned)) for planned in plan)
+    return _runs.in_turn(Run, config, begun, told)
 
 
-def _held(path: Path) -> dict[Any, Run]:
-    """The runs in a file of results, if it is there, that came to their end."""
-    if not path.exists():
-        return {}
-    runs = [Run(**run) for run in json.loads(path.read_text())["runs"]]
-    return {run.identity: run for run in runs if not run.error}
+#: Everything so far into the benchmark's file: configuration, runs, findings.
+write = functools.partial(_runs.write, Run)
 
 
-def _train(planned: Planned, run: Run) -> Run:
+def _train(planned: Planned) -> Iterator[Run]:
     """Makes a run, as a process of its own, without a compilation cache, on a quiet machine."""
+    run = Run.of(planned)
     if not wait_until_quiet(_PATIENCE_S):
         say("  others use the machine: the times will be too long")
     job = dataclasses.replace(planned.job, started=time.time())
@@ -143,7 +127,7 @@ def _train(planned: Planned, run: Run) -> Run:
         finally:
             process.kill()
             process.wait()
-    return run
+    yield run
 
 
 def completed(runs: Iterable[Run], task: str, contender: str) -> list[Run]:
@@ -160,18 +144,3 @@ def over(ours: float, theirs: float) -> float:
     whatever their signs.
     """
     return 1 + (ours - theirs) / abs(theirs)
-
-
-def write(config: Any, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
-    """Everything so far, into the file that the benchmark's configuration names.
-
-    Runs that the file holds beside these stay there.
-    """
-    settings = {k: v for k, v in dataclasses.asdict(config).items() if not isinstance(v, Path)}
-    everything = _held(config.json) | {run.identity: run for run in runs}
-    results = {
-        "config": settings,
-        "runs": [dataclasses.asdict(run) for run in everything.values()],
-        "findings": [finding.json() for finding in findings],
-    }
-    save(config.json, results)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -18,14 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
+import _runs
 from _harness import (
     PEERS,
     SCRATCH,
-    Finding,
     MissingPeerError,
     machine,
     peer_python,
-    save,
     say,
     wait_until_quiet,
 )
@@ -147,8 +147,9 @@ class Run:
     """Why it ended early, if it did."""
 
     @classmethod
-    def of(cls, contender: Contender, terms: Terms, seed: int) -> Run:
+    def of(cls, planned: Planned) -> Run:
         """A run that has not begun."""
+        contender, terms, seed = planned
         settings = contender.settings(terms.task)
         fields = None if settings is None else dataclasses.asdict(settings)
         return cls(terms.task, contender.name, seed, fields, dataclasses.asdict(terms))
@@ -200,60 +201,32 @@ class Planned(NamedTuple):
     seed: int
 
 
+def seed_by_seed(
+    everyone: Sequence[Contender], tasks: Iterable[Terms], seeds: Sequence[int]
+) -> Iterator[Planned]:
+    """Runs of each contender: all of a seed in a row, since a slow hour then slows them all."""
+    for terms in tasks:
+        for seed in seeds:
+            for contender in everyone:
+                yield Planned(contender, terms, seed)
+
+
 def in_turn(
     config: Any, plan: Iterable[Planned], after: Callable[[Sequence[Run]], None]
 ) -> list[Run]:
-    """The planned runs, one at a time. Those that the configuration's file holds are taken from it.
-
-    Args:
-        config: of the benchmark; its file `json` is written after every evaluation.
-        plan: what to run, in this order.
-        after: called with the runs so far, each time there is one more.
-
-    Returns:
-        The runs; those that came to their end, if the user interrupts.
-    """
-    held = _held(config.json)
-    runs: list[Run] = []
-    try:
-        for contender, terms, seed in plan:
-            say(f"{terms.task}, seed {seed}: {contender.name}")
-            known = held.get(Run.of(contender, terms, seed).identity)
-            for run in [known] if known else train(contender, terms, seed):
-                write(config, [*runs, run], [])
-            runs.append(run)
-            after(runs)
-    except KeyboardInterrupt:
-        say("interrupted")
-    return runs
+    """The planned runs, one at a time; see `_runs.in_turn`."""
+    begun = ((Run.of(planned), functools.partial(train, planned)) for planned in plan)
+    return _runs.in_turn(Run, config, begun, after)
 
 
-def _held(path: Path) -> dict[str, Run]:
-    """The runs in a file of results, if it is there, that came to their end."""
-    if not path.exists():
-        return {}
-    runs = [Run(**run) for run in json.loads(path.read_text())["runs"]]
-    return {run.identity: run for run in runs if not run.error}
+#: Everything so far into the benchmark's file: configuration, runs, findings.
+write = functools.partial(_runs.write, Run)
 
 
-def write(config: Any, runs: Iterable[Run], findings: Iterable[Finding]) -> None:
-    """Everything so far, into the file that the benchmark's configuration names.
-
-    Runs that the file holds beside these stay there.
-    """
-    settings = {k: v for k, v in dataclasses.asdict(config).items() if not isinstance(v, Path)}
-    everything = _held(config.json) | {run.identity: run for run in runs}
-    results = {
-        "config": settings,
-        "runs": plain(everything.values()),
-        "findings": [finding.json() for finding in findings],
-    }
-    save(config.json, results)
-
-
-def train(contender: Contender, terms: Terms, seed: int) -> Iterator[Run]:
+def train(planned: Planned) -> Iterator[Run]:
     """Runs one contender; yields the run before it begins, after each evaluation and at its end."""
-    run = Run.of(contender, terms, seed)
+    contender, terms, seed = planned
+    run = Run.of(planned)
     run.error = UNFINISHED
     yield run
     with _jax_cache(contender, terms) as cache:
@@ -294,7 +267,7 @@ def _jax_cache(contender: Contender, terms: Terms) -> Iterator[Path]:
                 library=contender.library,
                 settings=settings,
             )
-            rehearsal = Run.of(contender, terms, 0)
+            rehearsal = Run.of(Planned(contender, terms, 0))
             for _ in _evaluations(contender, job, folder, rehearsal):
                 pass
         yield folder
@@ -349,8 +322,3 @@ def median_speed(runs: Iterable[Run]) -> float:
     """Steps a second, over the runs that had two evaluations."""
     speeds = [run.steps_per_second for run in runs if len(run.evaluations) > 1]
     return statistics.median(speeds) if speeds else math.nan
-
-
-def plain(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Runs for a file."""
-    return [dataclasses.asdict(run) for run in runs]

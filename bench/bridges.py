@@ -30,8 +30,9 @@ from _harness import (
     show_findings,
     use_cores,
 )
+from _runs import plain
 from _trials import Contender as Trainer
-from _trials import Run, Terms, plain, train
+from _trials import Planned, Run, Terms, train
 
 Measured: TypeAlias = dict[str, list[float]]
 Part: TypeAlias = Literal["torchrl", "cleared", "gymnasium", "sb3"]
@@ -244,7 +245,7 @@ def train_with_sb3(config: BridgesBench) -> dict[str, list[Run]]:
         for vector in ("worldline", "subproc") if config.peers else ("worldline",):
             contender = OnVector("sb3", "published", vector)
             say(f"Stable-Baselines3's PPO on {contender.name}, seed {seed}")
-            *_, run = train(contender, terms, seed)
+            *_, run = train(Planned(contender, terms, seed))
             runs.setdefault(contender.name, []).append(run)
     return runs
 

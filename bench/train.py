@@ -20,13 +20,13 @@ from _trials import (
     Cache,
     Contender,
     Peer,
-    Planned,
     Run,
     Terms,
     Whose,
     contenders,
     in_turn,
     median_speed,
+    seed_by_seed,
     write,
 )
 
@@ -78,12 +78,7 @@ def main(config: TrainBench) -> None:
     everyone = contenders(config.peers, config.settings)
     runs = in_turn(
         config,
-        (
-            Planned(contender, terms(config, task), seed)
-            for task in config.tasks
-            for seed in config.seeds
-            for contender in everyone  # all a seed: a slow hour slows them all
-        ),
+        seed_by_seed(everyone, [terms(config, task) for task in config.tasks], config.seeds),
         after=lambda runs: say("  " + story(runs[-1])),
     )
     findings = [f for task in config.tasks for f in judge(task, runs, everyone)]
