@@ -171,7 +171,8 @@ def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
             act=start.act + act,
             time=start.time + ahead * h,
         )
-        data = forward(model, data)
+        # In float64, MJX gives some of its integers, as of what a tendon wraps, more bits.
+        data = jax.tree.map(lambda new, old: new.astype(old.dtype), forward(model, data), start)
         rates = (_rate_of(model, moved, data.qvel), data.qacc, data.act_dot)
         total = jax.tree.map(lambda t, rate: t + share * rate, total, rates)
         return (data, rates, total), data.sensordata
