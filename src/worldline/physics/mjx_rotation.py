@@ -7,11 +7,9 @@ quaternion is split at once, which backwards is one concatenation.
 
 from __future__ import annotations
 
-import types
-
 import jax.numpy as jnp
 
-from worldline.physics.mjx_source import mjx_math, mjx_smooth, mjx_support, rebound
+from worldline.physics.mjx_source import mjx_math, mjx_smooth, mjx_support, rebound, rebound_module
 from worldline.types import Array
 
 
@@ -47,25 +45,13 @@ def _product(a: Array, b: Array) -> Array:
     return jnp.sum(a[:, :, None] * b[None], axis=1)
 
 
-_math = types.SimpleNamespace(
-    **{
-        **vars(mjx_math),
-        "matmul_unroll": _product,
-        "quat_mul": quat_mul,
-        "quat_to_mat": quat_to_mat,
-    }
-)
-_support = types.SimpleNamespace(
-    **{
-        **vars(mjx_support),
-        "local_to_global": rebound(mjx_support.local_to_global, math=_math),
-    }
+_math = rebound_module(mjx_math, matmul_unroll=_product, quat_mul=quat_mul, quat_to_mat=quat_to_mat)
+_support = rebound_module(
+    mjx_support, local_to_global=rebound(mjx_support.local_to_global, math=_math)
 )
 #: MJX's module of what follows from positions and velocities alone.
-smooth = types.SimpleNamespace(
-    **{
-        **vars(mjx_smooth),
-        "com_pos": rebound(mjx_smooth.com_pos, math=_math),
-        "kinematics": rebound(mjx_smooth.kinematics, math=_math, support=_support),
-    }
+smooth = rebound_module(
+    mjx_smooth,
+    com_pos=rebound(mjx_smooth.com_pos, math=_math),
+    kinematics=rebound(mjx_smooth.kinematics, math=_math, support=_support),
 )

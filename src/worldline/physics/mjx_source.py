@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import io
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -37,15 +37,26 @@ __all__ = [
     "mjx_solver",
     "mjx_support",
     "rebound",
+    "rebound_module",
 ]
 
 
 def rebound(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
     """A function of MJX that sees other things than its module's under some global names."""
     plain: Any = inspect.unwrap(function)
-    missing = names.keys() - plain.__globals__.keys()
+    return types.FunctionType(
+        plain.__code__, _replaced(plain.__globals__, names), plain.__name__, plain.__defaults__
+    )
+
+
+def rebound_module(module: types.ModuleType, **names: Any) -> types.SimpleNamespace:
+    """A module of MJX with other things under some of its names."""
+    return types.SimpleNamespace(**_replaced(vars(module), names))
+
+
+def _replaced(everything: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """All names, some of them with another meaning."""
+    missing = names.keys() - everything.keys()
     if missing:
         raise ImportError(f"this version of mujoco-mjx has no {sorted(missing)[0]}; use 3.17")
-    return types.FunctionType(
-        plain.__code__, {**plain.__globals__, **names}, plain.__name__, plain.__defaults__
-    )
+    return {**everything, **names}

@@ -7,7 +7,6 @@ integrates: where MJX's result or its derivative is another than MuJoCo's.
 from __future__ import annotations
 
 import functools
-import types
 from typing import Any
 
 import jax
@@ -20,11 +19,13 @@ from worldline.physics.mjx_rotation import quat_mul, smooth
 from worldline.physics.mjx_solve import SOLUTION, solve
 from worldline.physics.mjx_source import (
     mjx,
+    mjx_collision,
     mjx_derivative,
     mjx_forward,
     mjx_math,
     mjx_scan,
     rebound,
+    rebound_module,
 )
 from worldline.types import Array
 
@@ -35,7 +36,7 @@ _TURNS_AT_FOURTH_ORDER = mujoco.mj_version() >= 4_000_000
 _fwd_position = rebound(
     mjx_forward.fwd_position,
     smooth=smooth,
-    collision_driver=types.SimpleNamespace(collision=collision),
+    collision_driver=rebound_module(mjx_collision, collision=collision),
 )
 
 
@@ -68,7 +69,7 @@ def _turned(quaternion: Array, velocity: Array, dt: Array) -> Array:
     return mjx_math.normalize(quat_mul(quaternion, turn))
 
 
-_math = types.SimpleNamespace(**{**vars(mjx_math), "quat_integrate": _turned})
+_math = rebound_module(mjx_math, quat_integrate=_turned)
 _integrate = rebound(mjx_forward._integrate_pos, math=_math)
 _advance = rebound(mjx_forward._advance, _integrate_pos=_integrate)
 
