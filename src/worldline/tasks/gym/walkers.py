@@ -93,8 +93,8 @@ class Hopper(PlanarWalker):
     """One leg. Observation `(11,)`; action `(3,)`: thigh, leg, foot."""
 
     defaults = {
-        # At a discount of 0.99 a fall costs the reward of 100 steps: to hop faster, and fall now and
-        # then, pays. At 0.995 to stand still pays, unless so much noise makes that hard at first.
+        # At a discount of 0.99 a fall costs the reward of 100 steps: to hop faster and fall now and
+        # then pays. At 0.995 to stand still pays, unless so much noise makes that hard at first.
         "ppo": {"discount": 0.995, "initial_log_std": 0.0},
         "sac": {
             "critic_steps": 256,
