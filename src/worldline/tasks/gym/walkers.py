@@ -101,7 +101,7 @@ class Hopper(PlanarWalker):
             "layer_norm": False,
             "learning_rate": 1e-3,
             "target_rate": 0.01,
-        }
+        },
     }
 
     xml_file: str = "hopper.xml"
