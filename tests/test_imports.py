@@ -18,6 +18,7 @@ ORDER = [
     "worldline.errors",
     "worldline.files",
     "worldline.types",
+    "worldline.threefry",
     "worldline.devices",
     "worldline.cluster",
     "worldline.mjlib",

@@ -3,6 +3,7 @@
 import threading
 
 import mujoco
+import mujoco.batch
 import numpy as np
 import pytest
 

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_ubyte, c_void_p
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -69,31 +68,42 @@ def library() -> ctypes.CDLL:
     return lib
 
 
-#: The settings are the process's: the first caller of `quiet` saves them, the last restores them.
-_quiet_lock = threading.Lock()
-_quiet_callers: list[_LogConfig] = []
+class _Quiet(contextlib.AbstractContextManager[None]):
+    """See `quiet`. The settings are the process's: who comes first saves them, who goes last
+    restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callers = 0
+        self._loud = _LogConfig()
+
+    def __enter__(self) -> None:
+        lib = library()
+        with self._lock:
+            if not self._callers:
+                self._loud = lib.mju_getLogConfig()
+                silent = _LogConfig.from_buffer_copy(self._loud)
+                silent.logto_console = silent.logto_file = 0
+                lib.mju_setLogConfig(silent)
+            self._callers += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._callers -= 1
+            if not self._callers:
+                library().mju_setLogConfig(self._loud)
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
+_quiet = _Quiet()
+
+
+def quiet() -> contextlib.AbstractContextManager[None]:
     """Keeps MuJoCo's warnings off the terminal and out of `MUJOCO_LOG.TXT` for a while.
 
     Errors still arrive, as exceptions or as statuses, and the batch still counts its warnings.
     """
-    lib = library()
-    with _quiet_lock:
-        loud = _quiet_callers[0] if _quiet_callers else lib.mju_getLogConfig()
-        _quiet_callers.append(loud)
-        silent = _LogConfig.from_buffer_copy(loud)
-        silent.logto_console = silent.logto_file = 0
-        lib.mju_setLogConfig(silent)
-    try:
-        yield
-    finally:
-        with _quiet_lock:
-            loud = _quiet_callers.pop()
-            if not _quiet_callers:
-                lib.mju_setLogConfig(loud)
+    return _quiet
 
 
 class Batch:
@@ -122,13 +132,22 @@ class Batch:
         self.rows = rows
         self.state = _view(lib.mjb_state(handle), np.float64, (rows, lib.mjb_nstate(handle)))
         warnings = int(mujoco.mjtWarning.mjNWARNING)
+        self._warnings = _view(lib.mjb_warning(handle), np.int32, (rows, warnings, 2))
         #: How often each warning was raised, `(rows, mjNWARNING)` int32.
-        self.warnings = _view(lib.mjb_warning(handle), np.int32, (rows, warnings, 2))[:, :, 1]
+        self.warnings = self._warnings[:, :, 1]
         #: Nonzero where a row's last call failed, `(rows,)` int32.
         self.status = _view(lib.mjb_status(handle), np.int32, (rows,))
         outputs = mujoco.MjModel._setconst_outputs
         self._shared = {field: field.encode() for field in outputs if getattr(model, field).size}
         self._derived: dict[str, NDArray] = {}
+
+    def forget_warnings(self) -> None:
+        """Sets `warnings` to zero."""
+        self._warnings.fill(0)
+
+    def any_warnings(self) -> bool:
+        """Whether any row has a warning, faster than `warnings.any()`."""
+        return bool(self._warnings.any())
 
     def component(self, component: mujoco.mjtState) -> NDArray:
         """The columns of `state` that hold one state component, `(rows, n)`."""

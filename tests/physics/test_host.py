@@ -72,8 +72,8 @@ def test_results_are_written_where_the_program_reads_them():
     class Fill:
         name = "fill"
 
-        def __call__(self, operands, results):
-            results[0][...] = operands[0] + 1
+        def bind(self, operands, results):
+            return lambda: np.add(operands[0], 1, out=results[0])
 
     made = primitive(Fill(), [((3,), np.float32)])
     (out,) = jax.jit(lambda x: made.bind(x))(jnp.arange(3.0))
@@ -104,7 +104,7 @@ def test_a_call_with_an_effect_is_not_merged_with_another(has_side_effect, calls
 
 def test_functions_go_with_the_programs_that_call_them():
     def held() -> list[str]:
-        return [function.name for function in host._held.values() if function.name == "fleeting"]
+        return [calls.host.name for calls in host._held.values() if calls.host.name == "fleeting"]
 
     made = primitive(host.Named("fleeting", lambda x: [x]), [((), np.float32)])
     program = jax.jit(made.bind).lower(1.0).compile()

@@ -20,10 +20,13 @@ from worldline.errors import ConfigError, VariationError, did_you_mean
 from worldline.model import Model
 from worldline.pixels.camera import Camera
 from worldline.pixels.cameras import Cameras
+from worldline.threefry import write_out
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
 from worldline.variation.context import Selector, as_selector
 from worldline.variation.distributions import Distribution
 from worldline.variation.domain import AbstractDomain, Ranges, as_domain
+
+write_out()
 
 #: How a world's constants are drawn: a `Domain`, or a function `(key, model, ranges) -> variation`.
 DomainLike: TypeAlias = AbstractDomain | Callable[[Key, Model, Any], Variation]

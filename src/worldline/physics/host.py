@@ -9,7 +9,6 @@ which it does not with `jax.pure_callback`, whose programs carry an address.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import functools
 import itertools
@@ -17,7 +16,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, byref, c_void_p, pointer, sizeof
 from typing import Any, Protocol, TypeAlias
 
@@ -29,11 +28,13 @@ from worldline.physics.xla_ffi import (
     INTERNAL,
     METADATA,
     VERSION,
+    Buffers,
     ErrorArguments,
     Frame,
     StateArguments,
     TypeId,
     TypeInfo,
+    addresses,
     arrays,
 )
 
@@ -47,18 +48,47 @@ class Host(Protocol):
     def name(self) -> str:
         """Two of a name do the same. The same in every process, where programs are to be cached."""
 
-    def __call__(self, operands: list[NDArray], results: list[NDArray]) -> None:
-        """Fills the results."""
+    def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
+        """What reads the operands and fills the results, any number of times.
 
+        XLA's arrays are: their numbers change, but neither their shapes nor where they lie.
+        """
+
+
+class _Calls:
+    """The calls from one place in a program, each bound to the memory that XLA gave it.
+
+    XLA gives the same memory again and again, above all within a loop; so views of it, and what
+    follows from their shapes, are made once.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._bound: dict[tuple[int | None, ...], Callable[[], None]] = {}
+
+    def at(self, operands: Buffers, results: Buffers) -> Callable[[], None]:
+        """The call on these buffers."""
+        where = addresses(operands) + addresses(results)
+        call = self._bound.get(where)
+        if call is None:
+            views = arrays(operands, writeable=False), arrays(results, writeable=True)
+            if len(self._bound) >= _KEPT:
+                self._bound = {}
+            call = self._bound[where] = self.host.bind(*views)
+        return call
+
+
+#: So many bound calls of a place are kept, for programs that run without a loop of their own.
+_KEPT = 16
 
 _TARGET = "worldline_host"
 
 #: Those of programs that are being compiled, or may run, by name.
 _hosts: weakref.WeakValueDictionary[str, Host] = weakref.WeakValueDictionary()
 
-#: A function for each call in a compiled program. XLA ends the program after its last execution,
+#: The function of each call in a compiled program. XLA ends the program after its last execution,
 #: which may be after the last reference to it in Python.
-_held: dict[int, Host] = {}
+_held: dict[int, _Calls] = {}
 _numbers = itertools.count(1)
 
 #: When the process ends, a program without a call for so long (s) is taken to be over.
@@ -75,15 +105,14 @@ class _Process:
         self.last = 0.0
         """When a call or the process ended, s of `time.monotonic`."""
 
-    @contextlib.contextmanager
-    def call(self) -> Iterator[None]:
-        """To be around every call."""
+    def run(self, calls: _Calls, frame: Frame) -> None:
+        """Every call."""
         thread = threading.get_ident()
         self.threads.add(thread)
         try:
             if self.ends:
                 raise KeyboardInterrupt("the process ends")
-            yield
+            calls.at(frame.operands, frame.results)()
         finally:
             self.last = time.monotonic()
             self.threads.discard(thread)
@@ -163,7 +192,7 @@ def _begin(frame: Any) -> None:
     """A program is ready: holds its function."""
     span = frame.attributes.values[0].contents
     number = next(_numbers)
-    _held[number] = _hosts[ctypes.string_at(span.start, span.size).decode()]
+    _held[number] = _Calls(_hosts[ctypes.string_at(span.start, span.size).decode()])
     arguments = StateArguments(
         sizeof(StateArguments), None, frame.context, frame.stage, pointer(_state), number
     )
@@ -177,9 +206,7 @@ def _call(frame: Any) -> None:
         sizeof(StateArguments), None, frame.context, INSTANTIATE, pointer(_state), None
     )
     _check(frame.api.contents.get_state(byref(arguments)))
-    with _process.call():
-        operands = arrays(frame.operands, writeable=False)
-        _held[arguments.state](operands, arrays(frame.results, writeable=True))
+    _process.run(_held[arguments.state], frame)
 
 
 @CFUNCTYPE(None, c_void_p)
@@ -203,7 +230,10 @@ class Named:
     def __init__(self, name: str, function: Callable[..., Sequence[NDArray]]) -> None:
         self.name, self._function = name, function
 
-    def __call__(self, operands: list[NDArray], results: list[NDArray]) -> None:
+    def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
         """See `Host`."""
+        return functools.partial(self._fill, operands, results)
+
+    def _fill(self, operands: list[NDArray], results: list[NDArray]) -> None:
         for result, value in zip(results, self._function(*operands), strict=True):
             np.copyto(result, value)

@@ -16,7 +16,7 @@ import copy
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -44,10 +44,6 @@ _SCRATCH = frozenset(("qDeriv", "qH", "qHDiagInv", "qLU", "solver_niter", "solve
 
 #: Options of a model with which a step depends on more than the integration state.
 _OUTSIDE_STATE = (mujoco.mjtEnableBit.mjENBL_SLEEP, mujoco.mjtEnableBit.mjENBL_IPC)
-
-#: Up to so many rows start on the caller's thread alone, where no constants are to be derived: to
-#: wake others would take longer.
-_FEW_ROWS = 16
 
 #: Rows of a batch that runs the moved worlds of a derivative.
 _GRADIENT_ROWS = 256
@@ -106,7 +102,7 @@ class NativePhysics(Physics):
         self.digest = f"{model.digest} {reads} {self.num_threads} {gradient}"
         self._scratches: dict[tuple[int, int], Scratch] = {}
         self._moved = Scratch(model, reads, self.num_threads, _converging(model.mj))
-        one_row = self._scratch().rows(1, ())
+        one_row = self._scratch().rows(1, Job("step", 1, (), ()))
         words = 2 * (one_row.batch.state.shape[1] + sum(one_row.tracked_sizes))
         self._layout = _layout(model, reads, words)
         self._columns = {name: one_row.columns(name) for name in MOVING}
@@ -266,7 +262,7 @@ class _Call(Job):
         """See `HostCall`."""
         words = self.kind == "step"
         numbers = [
-            np.ascontiguousarray(x).view(np.float64) if words and i == 0 else x.astype(np.float64)
+            _words_as_state(np.ascontiguousarray(x)) if words and i == 0 else x.astype(np.float64)
             for i, x in enumerate(operands)
         ]
         return Rows(numbers, self._simulate, _GRADIENT_ROWS)
@@ -304,7 +300,7 @@ class _Call(Job):
             operands = [x[padded] for x in operands]
         scratch = self.physics._moved
         with scratch.lock, quiet():
-            batch = scratch.rows(_GRADIENT_ROWS, self.variation)
+            batch = scratch.rows(_GRADIENT_ROWS, self)
             batch.advance(self, operands, ids)
             outputs = [x[:number].astype(np.float64) for x in batch.numbers()]
             return outputs, ~batch.diverged()[:number]
@@ -315,21 +311,39 @@ class _Call(Job):
         what = (self.kind, self.substeps, self.inputs, self.variation)
         return f"{self.physics.digest} {what}"
 
-    def run(self, scratch: Scratch, operands: Sequence[NDArray], out: Sequence[NDArray]) -> None:
-        """Fills results, whose leading axes are the operands'. Calls no JAX."""
+    def bind(
+        self, scratch: Scratch, operands: Sequence[NDArray], results: Sequence[NDArray]
+    ) -> Callable[[], None]:
+        """What fills results, whose leading axes are the operands'. Calls no JAX."""
         mask, *rest = operands
-        rows = int(mask.size)
+        if not mask.size:
+            return lambda: None
+        flat, out = (
+            [_words_as_state(x.reshape(mask.size, -1)) for x in arrays]
+            for arrays in (rest, results)
+        )
+        return functools.partial(self._run, scratch, mask.reshape(-1), flat, out)
+
+    def _run(
+        self,
+        scratch: Scratch,
+        mask: NDArray,
+        operands: Sequence[NDArray],
+        results: Sequence[NDArray],
+    ) -> None:
+        """Runs the rows in `mask`, `(rows,)`, of operands and results `(rows, n)`."""
         ids = None if mask.all() else np.flatnonzero(mask).astype(np.int32)
-        own = mask.ndim
-        results = [x.reshape(rows, *x.shape[own:]) for x in out]
-        if ids is not None:
+        if ids is not None and not len(ids):
             for result in results:
                 result[...] = 0
-        if rows and (ids is None or len(ids)):
-            flat = [np.reshape(x, (rows, -1)) for x in rest]
-            brief = self.kind == "start" and rows <= _FEW_ROWS and not self.variation
-            with scratch.lock, quiet():
-                scratch.rows(rows, self.variation, brief).run(self, flat, ids, results)
+            return
+        with scratch.lock, quiet():
+            scratch.rows(len(mask), self).run(self, operands, ids, results)
+
+
+def _words_as_state(array: NDArray) -> NDArray:
+    """The state that words are, float64; all else as it is."""
+    return array.view(np.float64) if array.dtype == np.uint32 else array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,9 +357,9 @@ class _Everywhere:
         """See `Host`."""
         return self.call.name
 
-    def __call__(self, operands: list[NDArray], results: list[NDArray]) -> None:
+    def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
         """See `Host`."""
-        self.call.run(self.call.physics._scratch(), operands, results)
+        return self.call.bind(self.call.physics._scratch(), operands, results)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,10 +374,11 @@ class _OnDevices:
         """See `Host`."""
         return f"{self.call.name} of {self.devices}"
 
-    def __call__(self, operands: list[NDArray], results: list[NDArray]) -> None:
+    def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
         """See `Host`; the first operand is the device's number."""
         device, *rest = operands
-        self.call.run(self.call.physics._scratch(int(device), self.devices), rest, results)
+        scratch = functools.partial(self.call.physics._scratch, devices=self.devices)
+        return lambda: self.call.bind(scratch(int(device)), rest, results)()
 
 
 def _quaternions(model: mujoco.MjModel) -> list[int]:
@@ -435,7 +450,7 @@ def _evaluate(*operands: Array, call: _Call) -> list[Array]:
     results = [
         np.empty(arrays[0].shape + shape, dtype) for shape, dtype in call.physics._layout.values()
     ]
-    call.run(call.physics._scratch(), arrays, results)
+    call.bind(call.physics._scratch(), arrays, results)()
     return [jnp.asarray(x) for x in results]
 
 

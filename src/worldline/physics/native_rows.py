@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import mujoco
 import numpy as np
@@ -51,8 +51,8 @@ _AFTER_STEP = {
     "subtree_angmom": _VELOCITIES,
 }
 
-#: Model fields that a default state comes from. Where none of them varies, and no field is left
-#: over from an earlier call, a reset is a copy of one row.
+#: Model fields that a default state comes from. Where none of them varies, a reset is a copy of
+#: one row.
 _RESET_READS = {"qpos0", "body_pos", "body_quat", "eq_active0"}
 
 #: Warnings after which MuJoCo has reset a simulation, or dropped its controls, in silence.
@@ -65,6 +65,10 @@ _DIVERGED = [
 
 _KEPT_BATCHES = 16
 
+#: Up to so many rows start on the caller's thread alone, where no constants are to be derived: to
+#: wake others would take longer.
+_FEW_ROWS = 16
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -76,6 +80,15 @@ class Job:
     """Fields of MjData that are written before."""
     variation: tuple[str, ...]
     """Fields of MjModel that each row has its own of."""
+
+    def parts(
+        self, operands: Sequence[NDArray]
+    ) -> tuple[Sequence[NDArray], dict[str, NDArray], Sequence[NDArray]]:
+        """Of operands, in their order: where it begins, its inputs by name, and its constants."""
+        first = 1 if self.kind == "step" else 2
+        last = first + len(self.inputs)
+        inputs = dict(zip(self.inputs, operands[first:last], strict=True))
+        return operands[:first], inputs, operands[last:]
 
 
 class Scratch:
@@ -102,33 +115,44 @@ class Scratch:
         """To be held from a call of `rows` until its answer is read."""
         self._model, self._reads, self._num_threads = model, reads, num_threads
         self._compiled = options or model.mj
-        self._batches: collections.OrderedDict[tuple[int, tuple[str, ...], int], Rows] = (
-            collections.OrderedDict()
-        )
+        self._batches: collections.OrderedDict[_Batch, Rows] = collections.OrderedDict()
         self._last_derived: dict[tuple[str, ...], LastDerived] = {}
 
-    def rows(self, rows: int, variation: tuple[str, ...], brief: bool = False) -> Rows:
-        """The batch for a number of rows and the fields that vary among them.
-
-        One for a brief call has the caller's thread only.
-        """
-        threads = 1 if brief else self._num_threads
-        key = (rows, variation, threads)
-        if key not in self._batches:
-            self._batches[key] = self._make(*key)
+    def rows(self, rows: int, job: Job) -> Rows:
+        """The batch in which a job of so many rows is done."""
+        begins = job.kind == "start"
+        brief = begins and rows <= _FEW_ROWS and not job.variation
+        what = _Batch(
+            rows,
+            job.variation,
+            threads=1 if brief else self._num_threads,
+            persistent=not begins and bool(_after_step(self._reads)),
+        )
+        if what not in self._batches:
+            self._batches[what] = self._make(what)
             if len(self._batches) > _KEPT_BATCHES:
                 self._batches.popitem(last=False)
-        self._batches.move_to_end(key)
-        return self._batches[key]
+        self._batches.move_to_end(what)
+        return self._batches[what]
 
-    def _make(self, rows: int, variation: tuple[str, ...], threads: int) -> Rows:
-        last_derived = self._last_derived.setdefault(variation, LastDerived())
-        persistent = bool(_after_step(self._reads))
+    def _make(self, what: _Batch) -> Rows:
+        last_derived = self._last_derived.setdefault(what.variation, LastDerived())
         try:
-            batch = Batch(self._compiled, rows, threads, persistent)
-            return Rows(batch, self._model, self._reads, variation, last_derived)
+            batch = Batch(self._compiled, what.rows, what.threads, what.persistent)
+            return Rows(batch, self._model, self._reads, what.variation, last_derived)
         except ValueError as error:
             raise ModelError(str(error)) from error
+
+
+class _Batch(NamedTuple):
+    """What batches are told apart by."""
+
+    rows: int
+    variation: tuple[str, ...]
+    threads: int
+    persistent: bool
+    """Whether functions are called after a step, which are to find what it left. In a batch for
+    starts none ever is: what they would compute stays as after `mj_resetData`."""
 
 
 def _after_step(reads: Reads) -> tuple[str, ...]:
@@ -162,37 +186,44 @@ class Rows:
         varied = {name: model.constant(name).dtype for name in variation}
         self.constants = RowConstants(batch, varied, last_derived)
         batch.reset(np.zeros(1, np.int32))
-        self.default = None
-        if not (self.after_step or _RESET_READS & set(variation)):
-            self.default = batch.state[0].copy()
+        self.default = None if _RESET_READS & set(variation) else batch.state[0].copy()
         self.stage = mujoco.mjtStage.mjSTAGE_VEL if reads.refresh else mujoco.mjtStage.mjSTAGE_NONE
 
     def run(
-        self, job: Job, operands: list[NDArray], ids: NDArray | None, results: list[NDArray]
+        self,
+        job: Job,
+        operands: Sequence[NDArray],
+        ids: NDArray | None,
+        results: Sequence[NDArray],
     ) -> None:
-        """Writes rows in, runs them, copies them out: flat operands `(rows, n)` to `results`."""
+        """Writes rows in, runs them, copies them out.
+
+        Args:
+            job: what to do.
+            operands: `(rows, n)` each; a state is float64.
+            ids: which rows, int32; None for all.
+            results: `(rows, n)` each, in the order of `NativePhysics._layout`; a state is float64.
+        """
         self._read(results, self.advance(job, operands, ids))
 
-    def advance(self, job: Job, operands: list[NDArray], ids: NDArray | None) -> NDArray | None:
+    def advance(self, job: Job, operands: Sequence[NDArray], ids: NDArray | None) -> NDArray | None:
         """Writes rows in and runs them; returns what the tracked fields were before a step."""
         at = slice(None) if ids is None else ids
-        state = operands[: 1 if job.kind == "step" else 2]
-        inputs = operands[len(state) : len(state) + len(job.inputs)]
-        self.failed[:] = False
-        if constants := operands[len(state) + len(inputs) :]:
+        begin, inputs, constants = job.parts(operands)
+        self.failed.fill(False)
+        if constants:
             self.failed[self.constants.write(constants, ids)] = True
-        self.batch.warnings[:] = 0
+        self.batch.forget_warnings()
         if job.kind == "start":
-            tracked_before = None
-            self._start(state, dict(zip(job.inputs, inputs, strict=True)), ids, at)
-        else:
-            row = state[0].view(np.float64)
-            nstate = self.batch.state.shape[1]
-            tracked_before = row[:, nstate:]
-            self.batch.state[at] = row[at, :nstate]
-            self._write_inputs(dict(zip(job.inputs, inputs, strict=True)), at)
-            self._step(job.substeps, ids)
-        return tracked_before
+            qpos, qvel = begin
+            self._start({"qpos": qpos, "qvel": qvel, **inputs}, ids, at)
+            return None
+        (state,) = begin
+        nstate = self.batch.state.shape[1]
+        self.batch.state[at] = state[at, :nstate]
+        self._write(inputs, at)
+        self._step(job.substeps, ids)
+        return state[:, nstate:]
 
     def columns(self, name: str) -> tuple[int, int]:
         """Where a part of the state begins in a row, and its size."""
@@ -202,6 +233,8 @@ class Rows:
 
     def diverged(self) -> NDArray:
         """Which rows did not end where they should, `(rows,)` bool."""
+        if not self.batch.any_warnings():
+            return self.failed
         return self.failed | self.batch.warnings[:, _DIVERGED].any(axis=1)
 
     def numbers(self) -> list[NDArray]:
@@ -209,23 +242,17 @@ class Rows:
         names = (*MOVING, *self.fields, *self.tracked)
         return [view for view in (self.views[name] for name in names) if view.dtype.kind == "f"]
 
-    def _write_inputs(self, inputs: Mapping[str, NDArray], at: Any) -> None:
-        for name, value in inputs.items():
+    def _write(self, values: Mapping[str, NDArray], at: Any) -> None:
+        for name, value in values.items():
             self.views[name][at] = value[at]
 
-    def _start(
-        self,
-        state: Sequence[NDArray],
-        inputs: Mapping[str, NDArray],
-        ids: NDArray | None,
-        at: Any,
-    ) -> None:
+    def _start(self, values: Mapping[str, NDArray], ids: NDArray | None, at: Any) -> None:
         if self.default is None:
             self.batch.reset(ids)
             self._note_failures(ids)
         else:
             self.batch.state[at] = self.default
-        self._write_inputs({"qpos": state[0], "qvel": state[1], **inputs}, at)
+        self._write(values, at)
         self.batch.forward(ids, mujoco.mjtStage.mjSTAGE_ACC)
         self._note_failures(ids)
 
@@ -238,33 +265,32 @@ class Rows:
         if forces:
             self.batch.apply(ids, _FORCES)
             self.batch.forward(ids, self.stage)
+            self._note_failures(ids)
         if velocities:
             self.batch.apply(ids, _VELOCITIES)
             self.batch.forward(ids, none)  # computes nothing, but copies the outputs
-        self._note_failures(ids)
+            self._note_failures(ids)
 
     def _note_failures(self, ids: NDArray | None) -> None:
         """Remembers the rows whose last call failed; the next call forgets them."""
-        at = slice(None) if ids is None else ids
-        self.failed[at] |= self.batch.status[at] != 0
+        if self.batch.status.any():
+            at = slice(None) if ids is None else ids
+            self.failed[at] |= self.batch.status[at] != 0
 
-    def _read(self, results: list[NDArray], tracked_before: NDArray | None) -> None:
-        """Copies every row out, in the order of `NativePhysics._layout`."""
-        words, diverged, time, qpos, qvel, act, *rest = results
+    def _read(self, results: Sequence[NDArray], tracked_before: NDArray | None) -> None:
+        """Copies every row out."""
+        state, diverged, *values = results
         nstate = self.batch.state.shape[1]
-        row = words.view(np.float64)
-        row[:, :nstate] = self.batch.state
-        diverged[:] = self.diverged()
-        time[:] = self.views["time"][:, 0]
-        qpos[:], qvel[:], act[:] = self.views["qpos"], self.views["qvel"], self.views["act"]
-        fields, changes = rest[: len(self.fields)], rest[len(self.fields) :]
-        for name, result in zip(self.fields, fields, strict=True):
-            result[:] = self.views[name].reshape(result.shape)
-        start = nstate
+        state[:, :nstate] = self.batch.state
+        diverged[:, 0] = self.diverged()
+        copied = ("time", *MOVING, *self.fields)
+        for name, result in zip(copied, values[: len(copied)], strict=True):
+            result[...] = self.views[name]
+        at = 0
+        changes = values[len(copied) :]
         for name, size, result in zip(self.tracked, self.tracked_sizes, changes, strict=True):
-            after = row[:, start : start + size] = self.views[name]
-            before = after
-            if tracked_before is not None:
-                before = tracked_before[:, start - nstate : start - nstate + size]
-            result[:] = (after - before).reshape(result.shape)
-            start += size
+            after = state[:, nstate + at : nstate + at + size]
+            after[...] = self.views[name]
+            before = after if tracked_before is None else tracked_before[:, at : at + size]
+            result[...] = after - before
+            at += size

@@ -7,6 +7,7 @@ function of a version that it does not know.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -60,7 +61,7 @@ class Buffers(Structure):
         ("extension", c_void_p),
         ("size", c_int64),
         ("types", c_void_p),
-        ("buffers", POINTER(POINTER(Buffer))),
+        ("buffers", c_void_p),  # so many pointers
     )
 
 
@@ -200,12 +201,24 @@ DTYPES = {
 }
 
 
+def addresses(buffers: Buffers) -> tuple[int | None, ...]:
+    """Where they lie in memory."""
+    return tuple([c_void_p.from_address(at + _DATA).value for at in _pointers(buffers)])
+
+
 def arrays(buffers: Buffers, *, writeable: bool) -> list[NDArray]:
     """Views of XLA's memory."""
-    views = [_view(buffers.buffers[i].contents) for i in range(buffers.size)]
+    views = [_view(Buffer.from_address(at)) for at in _pointers(buffers)]
     for view in views:
         view.flags.writeable = writeable
     return views
+
+
+def _pointers(buffers: Buffers) -> Iterable[int]:
+    return (c_void_p * buffers.size).from_address(buffers.buffers) if buffers.size else ()
+
+
+_DATA = Buffer.data.offset
 
 
 def _view(buffer: Buffer) -> NDArray:
