@@ -34,8 +34,9 @@ from worldline.physics.xla_ffi import (
     StateArguments,
     TypeId,
     TypeInfo,
-    addresses,
-    arrays,
+    View,
+    views,
+    where,
 )
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -58,28 +59,26 @@ class Host(Protocol):
 class _Calls:
     """The calls from one place in a program, each bound to the memory that XLA gave it.
 
-    XLA gives the same memory again and again, above all within a loop; so views of it, and what
-    follows from their shapes, are made once.
+    XLA gives a loop the same memory in each pass; so the last call is kept.
     """
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self._bound: dict[tuple[int | None, ...], Callable[[], None]] = {}
+        self._views: list[View] = []
+        self._last: tuple[tuple[int | None, ...], Callable[[], None]] = (), lambda: None
 
     def at(self, operands: Buffers, results: Buffers) -> Callable[[], None]:
         """The call on these buffers."""
-        where = addresses(operands) + addresses(results)
-        call = self._bound.get(where)
-        if call is None:
-            views = arrays(operands, writeable=False), arrays(results, writeable=True)
-            if len(self._bound) >= _KEPT:
-                self._bound = {}
-            call = self._bound[where] = self.host.bind(*views)
+        addresses = tuple(where(operands) + where(results))
+        last, call = self._last
+        if addresses != last:
+            if not self._views:  # what XLA says of the buffers of a place never changes
+                self._views = views(operands, writeable=False) + views(results, writeable=True)
+            arrays = [view.at(it) for view, it in zip(self._views, addresses, strict=True)]
+            call = self.host.bind(arrays[: operands.size], arrays[operands.size :])
+            self._last = addresses, call
         return call
 
-
-#: So many bound calls of a place are kept, for programs that run without a loop of their own.
-_KEPT = 16
 
 _TARGET = "worldline_host"
 

@@ -19,8 +19,9 @@ from ctypes import (
     c_size_t,
     c_uint32,
     c_void_p,
+    sizeof,
 )
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -201,17 +202,33 @@ DTYPES = {
 }
 
 
-def addresses(buffers: Buffers) -> tuple[int | None, ...]:
+class View(NamedTuple):
+    """XLA's memory as an array."""
+
+    memory: Any
+    """The type of its bytes."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    writeable: bool
+
+    def at(self, address: int | None) -> NDArray:
+        """The array at an address; of no bytes, it has none."""
+        if address is None or not sizeof(self.memory):
+            return np.empty(self.shape, self.dtype)
+        array = np.ndarray(self.shape, self.dtype, self.memory.from_address(address))
+        if not self.writeable:
+            array.flags.writeable = False
+        return array
+
+
+def views(buffers: Buffers, *, writeable: bool) -> list[View]:
+    """How to see buffers as arrays."""
+    return [_view(Buffer.from_address(it), writeable) for it in _pointers(buffers)]
+
+
+def where(buffers: Buffers) -> list[int | None]:
     """Where they lie in memory."""
-    return tuple([c_void_p.from_address(at + _DATA).value for at in _pointers(buffers)])
-
-
-def arrays(buffers: Buffers, *, writeable: bool) -> list[NDArray]:
-    """Views of XLA's memory."""
-    views = [_view(Buffer.from_address(at)) for at in _pointers(buffers)]
-    for view in views:
-        view.flags.writeable = writeable
-    return views
+    return [c_void_p.from_address(it + _DATA).value for it in _pointers(buffers)]
 
 
 def _pointers(buffers: Buffers) -> Iterable[int]:
@@ -221,9 +238,6 @@ def _pointers(buffers: Buffers) -> Iterable[int]:
 _DATA = Buffer.data.offset
 
 
-def _view(buffer: Buffer) -> NDArray:
+def _view(buffer: Buffer, writeable: bool) -> View:
     dtype, shape = DTYPES[buffer.dtype], tuple(buffer.shape[: buffer.rank])
-    size = math.prod(shape) * dtype.itemsize
-    if not size:
-        return np.empty(shape, dtype)
-    return np.frombuffer((c_char * size).from_address(buffer.data), dtype).reshape(shape)
+    return View(c_char * (math.prod(shape) * dtype.itemsize), shape, dtype, writeable)
