@@ -102,6 +102,7 @@ ORDER = [
     "worldline.learn.policy",
     "worldline.learn.returns",
     "worldline.learn.places",
+    "worldline.learn.shuffle",
     "worldline.learn.rollout",
     "worldline.learn.run",
     "worldline.learn.layout",

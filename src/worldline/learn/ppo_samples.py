@@ -16,6 +16,7 @@ from worldline.learn.ppo_state import Learning
 from worldline.learn.recurrent import Recurrent, as_recurrent, segments_for
 from worldline.learn.returns import discounted_return_so_far, generalized_advantage
 from worldline.learn.rollout import Rollout
+from worldline.learn.shuffle import random_order
 from worldline.learn.successors import CUT_VALUE, Valuer, is_lean, next_values
 from worldline.pixels.camera import image_names
 from worldline.types import Array, Key, Observation, PyTree
@@ -161,6 +162,6 @@ def last(steps: PyTree) -> PyTree:
 def shuffled(samples: PyTree, key: Key, minibatches: int) -> PyTree:
     """The samples in random order, split: `(minibatches, samples / minibatches, ...)`."""
     number = jax.tree.leaves(samples)[0].shape[0]
-    order = jax.random.permutation(key, number)
+    order = random_order(key, number)
     size = number // minibatches
     return jax.tree.map(lambda x: x[order].reshape(minibatches, size, *x.shape[1:]), samples)

@@ -37,6 +37,7 @@ from worldline.learn.policy import Policy, Squash, select
 from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
+from worldline.learn.shuffle import random_order
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 
 
@@ -399,7 +400,7 @@ def learn(config: SHACConfig, learning: Learning, taken: Rollout) -> tuple[Learn
         return (jax.tree.map(lambda p, d: p - rate * d, critic, direction), optimizer), lost
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Array]:
-        order = jax.random.permutation(key, len(flat.target)).reshape(config.minibatches, -1)
+        order = random_order(key, len(flat.target)).reshape(config.minibatches, -1)
         return jax.lax.scan(gradient_step, carry, jax.tree.map(lambda x: x[order], flat))
 
     epochs = jax.random.split(shuffle_key, config.critic_epochs)
