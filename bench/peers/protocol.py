@@ -98,11 +98,11 @@ class LearningRate:
         return settings.learning_rate * (1.0 - (1.0 - settings.anneal_to) * min(1.0, progress))
 
     def follow(self, kl: float) -> None:
-        """Moves towards the target, by the rule of Worldline and of SBX."""
-        target = self._settings.target_kl
+        """Moves towards the target, by our own rule; SBX has its own, whose limit is 1e-2."""
+        target, most = self._settings.target_kl, 2.0 * self._settings.learning_rate
         if target:
             factor = 1 / 1.5 if kl > 2.0 * target else 1.5 if kl < 0.5 * target else 1.0
-            self._led = min(max(self._led * factor, 1e-5), 1e-2)
+            self._led = min(max(self._led * factor, 1e-5), most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
