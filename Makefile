@@ -35,6 +35,8 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(if $(torch),$(BIN)/python -m pip install --quiet $(torch))
 	$(BIN)/python -m pip install --quiet --editable '.[dev$(extras)]'
+	@# On Python 3.13 without its dependencies, one of which has no wheel there; nothing here needs it.
+	$(BIN)/python -m pip install --quiet --no-deps 'dm-control>=1.0.50'
 	@touch $@
 
 train: $(INSTALLED)

@@ -49,8 +49,9 @@ class LostProcessError(WorldlineError, RuntimeError):
 class MissingExtraError(WorldlineError, ImportError):
     """An optional library that is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional library: pip install 'worldline[{extra}]'")
+    def __init__(self, what: str, extra: str, then: str = "") -> None:
+        commands = " && ".join(filter(None, (f"pip install 'worldline[{extra}]'", then)))
+        super().__init__(f"{what} needs an optional library: {commands}")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

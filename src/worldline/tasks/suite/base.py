@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -24,6 +25,9 @@ from worldline.types import Array, Key, Observation, PyTree
 T = TypeVar("T")
 
 XML = ElementTree.Element
+
+#: Installs dm_control where one of its own dependencies, which nothing here needs, has no wheel.
+_ALONE = "pip install --no-deps dm-control" if sys.version_info >= (3, 13) else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,9 +130,8 @@ def _folder() -> Path:
     """The suite's folder in the installed dm_control, found without importing it."""
     spec = importlib.util.find_spec("dm_control")
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError(
-            "the suite/* tasks load their models from dm_control, which", "suite"
-        )
+        what = "the suite/* tasks load their models from dm_control, which"
+        raise MissingExtraError(what, "suite", _ALONE)
     return Path(spec.submodule_search_locations[0]) / "suite"
 
 
