@@ -200,10 +200,15 @@ def test_a_policy_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeyp
 @pytest.mark.parametrize("delay", [0.0, 0.1])
 def test_a_kill_leaves_a_whole_policy(tmp_path, delay):
     program = (
-        "import sys, test_policy_file as t\n"
+        "import pathlib, sys, test_policy_file as t\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "policies = [t.make_policy(seed) for seed in (0, 1)]\n"
+        "for seed, policy in enumerate(policies):\n"
+        "    (folder / str(seed)).mkdir()\n"
+        "    t.save_policy(folder / str(seed), policy)\n"
         "while True:\n"
-        "    for seed in (0, 1):\n"
-        "        t.save_policy(sys.argv[1], t.make_policy(seed))\n"
+        "    for policy in policies:\n"
+        "        t.save_policy(folder, policy)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program, tmp_path], cwd=HERE)
     while not (tmp_path / "policy.npz").exists():
@@ -213,7 +218,7 @@ def test_a_kill_leaves_a_whole_policy(tmp_path, delay):
     process.kill()
     process.wait()
     loaded = worldline.load_policy(tmp_path)
-    saved = [make_policy(seed) for seed in (0, 1)]
+    saved = [worldline.load_policy(tmp_path / str(seed)) for seed in (0, 1)]
     means = [np.asarray(policy.statistics.mean).tolist() for policy in saved]
     jax.tree.map(
         np.testing.assert_array_equal,
