@@ -1,5 +1,6 @@
 """The ctypes part of MuJoCo: settings that come back as they were, and arrays that are live."""
 
+import ctypes
 import threading
 
 import mujoco
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import toys
-from worldline.mjlib import Batch, library, quiet
+from worldline.mjlib import Batch, library, unwatched
 
 
 def log_settings() -> tuple[int, int]:
@@ -16,28 +17,59 @@ def log_settings() -> tuple[int, int]:
     return config.logto_console, config.logto_file
 
 
-def test_quiet_is_quiet_and_then_as_before():
+def timed(model: mujoco.MjModel) -> float:
+    """Of one step: what MuJoCo's clock says."""
+    data = mujoco.MjData(model)
+    mujoco.mj_step(model, data)
+    return data.timer[mujoco.mjtTimer.mjTIMER_STEP].duration
+
+
+def test_unwatched_has_no_clock_and_then_the_one_from_before():
+    model = mujoco.MjModel.from_xml_string(toys.ARM)
+    assert timed(model) > 0
+    with unwatched():
+        assert timed(model) == 0
+    assert timed(model) > 0
+
+
+def test_a_clock_of_the_users_own_comes_back():
+    model, asked = mujoco.MjModel.from_xml_string(toys.ARM), []
+    clock = ctypes.c_void_p.in_dll(library(), "mjcb_time")
+    before = clock.value
+    try:
+        mujoco.set_mjcb_time(lambda: asked.append(1) or float(len(asked)))
+        with unwatched():
+            timed(model)
+        assert not asked
+        timed(model)
+        assert asked
+    finally:
+        mujoco.set_mjcb_time(None)
+        clock.value = before
+
+
+def test_unwatched_and_then_as_before():
     before = log_settings()
-    with quiet():
+    with unwatched():
         assert log_settings() == (0, 0)
-        with quiet():
+        with unwatched():
             assert log_settings() == (0, 0)
         assert log_settings() == (0, 0)
     assert log_settings() == before
 
 
-def test_quiet_in_threads_that_overlap():
+def test_unwatched_in_threads_that_overlap():
     before = log_settings()
     both_in, first_out = threading.Barrier(2), threading.Event()
     seen = []
 
     def first():
-        with quiet():
+        with unwatched():
             both_in.wait()
         first_out.set()
 
     def second():
-        with quiet():
+        with unwatched():
             both_in.wait()
             first_out.wait()
             seen.append(log_settings())
@@ -51,9 +83,9 @@ def test_quiet_in_threads_that_overlap():
     assert log_settings() == before
 
 
-def test_quiet_lets_errors_through_and_restores():
+def test_unwatched_lets_errors_through_and_restores():
     before = log_settings()
-    with pytest.raises(ZeroDivisionError), quiet():
+    with pytest.raises(ZeroDivisionError), unwatched():
         raise ZeroDivisionError
     assert log_settings() == before
 

@@ -1,4 +1,4 @@
-"""The part of MuJoCo's C API that its Python bindings lack: `mjb_apply`, and the log's settings.
+"""The part of MuJoCo's C API that its Python bindings lack: `mjb_apply`, the log and the clock.
 
 `mujoco.batch.Batch` wraps all of MuJoCo's batch API (`mujoco/mjbatch.h`) but `mjb_apply`, which
 alone runs a MuJoCo function on the threads of a batch, and it keeps the batch's address to itself.
@@ -68,42 +68,55 @@ def library() -> ctypes.CDLL:
     return lib
 
 
-class _Quiet(contextlib.AbstractContextManager[None]):
-    """See `quiet`. The settings are the process's: who comes first saves them, who goes last
+class _Unwatched(contextlib.AbstractContextManager[None]):
+    """See `unwatched`. The settings are the process's: who comes first saves them, who goes last
     restores them.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callers = 0
-        self._loud = _LogConfig()
+        self._log = _LogConfig()
+        self._clock: int | None = None
 
     def __enter__(self) -> None:
-        lib = library()
         with self._lock:
             if not self._callers:
-                self._loud = lib.mju_getLogConfig()
-                silent = _LogConfig.from_buffer_copy(self._loud)
+                self._log, self._clock = library().mju_getLogConfig(), _clock().value
+                silent = _LogConfig.from_buffer_copy(self._log)
                 silent.logto_console = silent.logto_file = 0
-                lib.mju_setLogConfig(silent)
+                library().mju_setLogConfig(silent)
+                _clock().value = None
             self._callers += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._callers -= 1
             if not self._callers:
-                library().mju_setLogConfig(self._loud)
+                library().mju_setLogConfig(self._log)
+                _clock().value = self._clock
 
 
-_quiet = _Quiet()
+@functools.cache
+def _clock() -> c_void_p:
+    """MuJoCo's global `mjcb_time`: the function that it times its stages with, or null."""
+    return c_void_p.in_dll(library(), "mjcb_time")
 
 
-def quiet() -> contextlib.AbstractContextManager[None]:
-    """Keeps MuJoCo's warnings off the terminal and out of `MUJOCO_LOG.TXT` for a while.
+_unwatched = _Unwatched()
 
-    Errors still arrive, as exceptions or as statuses, and the batch still counts its warnings.
+
+def unwatched() -> contextlib.AbstractContextManager[None]:
+    """Lets MuJoCo run for a while without its warnings and without its clock.
+
+    Warnings stay off the terminal and out of `MUJOCO_LOG.TXT`. Errors still arrive, as exceptions
+    or as statuses, and a batch still counts its warnings.
+
+    `import mujoco` installs a clock (`mjcb_time`) that MuJoCo reads dozens of times a step to fill
+    `MjData.timer`, which costs up to an eighth of a step. No one sees the timers of a batch's
+    MjData. Those of an MjData that another thread steps meanwhile are wrong; its physics is not.
     """
-    return _quiet
+    return _unwatched
 
 
 class Batch:

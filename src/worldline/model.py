@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from worldline.errors import ModelError, VariationError, did_you_mean
-from worldline.mjlib import quiet
+from worldline.mjlib import unwatched
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel | Model"
 
@@ -185,7 +185,7 @@ def _compile(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) ->
     """The compiled model of any source but `Model`; MuJoCo's complaint as a ModelError."""
     if isinstance(source, mujoco.MjModel):
         return copy.copy(source)
-    with quiet():
+    with unwatched():
         try:
             if isinstance(source, mujoco.MjSpec):
                 return source.compile()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import mujoco
 import numpy as np
 
-from worldline.mjlib import quiet
+from worldline.mjlib import unwatched
 
 STEP = 1e-6
 #: Relative, of constants: wide where results hardly change, since less is lost in the last digits.
@@ -77,7 +77,7 @@ def jacobian(
 
         return ends
 
-    with quiet():
+    with unwatched():
         columns["qpos"] = [slope(turned(i), STEP) for i in range(model.nv)]
         columns["qvel"] = [slope(pushed("qvel", i), STEP) for i in range(model.nv)]
         columns["ctrl"] = [slope(pushed("ctrl", i), STEP) for i in range(model.nu)]

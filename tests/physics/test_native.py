@@ -12,7 +12,7 @@ import pytest
 
 import toys
 from worldline.errors import ModelError
-from worldline.mjlib import quiet
+from worldline.mjlib import unwatched
 from worldline.model import Model
 from worldline.physics.base import PhysicsState, Reads
 from worldline.physics.native import NativePhysics
@@ -71,7 +71,7 @@ def unroll(physics: NativePhysics, qpos, qvel, ctrl, variation=None) -> PhysicsS
 def reference(name: str, worlds: int) -> list[plain_mujoco.Run]:
     qpos, qvel = starts(name, worlds)
     ctrl = controls(name, worlds)
-    with quiet():
+    with unwatched():
         return [
             plain_mujoco.run(load(name).mj, qpos[i], qvel[i], ctrl[:, i], SUBSTEPS, fields=FIELDS)
             for i in range(worlds)

@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 
-from worldline.mjlib import quiet
+from worldline.mjlib import unwatched
 from worldline.tasks.registry import list_tasks
 
 GYM_TASKS = [name for name in list_tasks() if name.startswith("gym/")]
@@ -22,7 +22,7 @@ def gym_id(task: str) -> str:
 
 def gym_env(task: str, **options) -> MujocoEnv:
     """Gymnasium's environment of the same name, without wrappers."""
-    with quiet():  # half-cheetah's MJCF has a deprecated attribute
+    with unwatched():  # half-cheetah's MJCF has a deprecated attribute
         return gymnasium.make(gym_id(task), **options).unwrapped
 
 

@@ -28,7 +28,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import batching, mlir
 
 from worldline.errors import ModelError
-from worldline.mjlib import quiet
+from worldline.mjlib import unwatched
 from worldline.model import Model
 from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.differences import CENTRED, Axis, Chart, FiniteDifferences, Rows
@@ -299,7 +299,7 @@ class _Call(Job):
             padded = np.minimum(np.arange(_GRADIENT_ROWS), number - 1)
             operands = [x[padded] for x in operands]
         scratch = self.physics._moved
-        with scratch.lock, quiet():
+        with scratch.lock, unwatched():
             batch = scratch.rows(_GRADIENT_ROWS, self)
             batch.advance(self, operands, ids)
             outputs = [x[:number].astype(np.float64) for x in batch.numbers()]
@@ -337,7 +337,7 @@ class _Call(Job):
             for result in results:
                 result[...] = 0
             return
-        with scratch.lock, quiet():
+        with scratch.lock, unwatched():
             scratch.rows(len(mask), self).run(self, operands, ids, results)
 
 
