@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import toys
 import worldline
-from worldline.bridges.packing import Packing
+from worldline.bridges.packing import Bundle, Packing
 
 B = 3
 
@@ -44,27 +44,49 @@ DTYPES = ["float32", "float16", "bfloat16", "int32", "uint32", "int8", "uint8", 
 shapes = st.lists(st.integers(0, 3), max_size=3)
 
 
-@given(
-    specs=st.lists(st.tuples(st.sampled_from(DTYPES), shapes), min_size=1, max_size=6),
-    seed=st.integers(0, 9),
-)
-def test_any_tree_comes_back_bit_for_bit(specs: list[Any], seed: int) -> None:
+trees = st.lists(st.tuples(st.sampled_from(DTYPES), shapes), min_size=1, max_size=6)
+
+
+def random_tree(specs: list[Any], seed: int) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     tree = {}
+    for i, (dtype, shape) in enumerate(specs):
+        dtype = jnp.dtype(dtype)
+        if dtype.kind == "b":
+            array = random.integers(0, 2, (B, *shape)).astype(bool)
+        else:
+            count = B * int(np.prod(shape)) * dtype.itemsize
+            array = np.frombuffer(random.bytes(count), dtype).reshape(B, *shape)
+            with np.errstate(invalid="ignore"):  # signalling NaNs among them
+                array = array.astype(np.float64)
+            array = np.nan_to_num(array, posinf=1, neginf=-1).astype(dtype)
+        tree[str(i)] = jnp.asarray(array)
+    return tree
+
+
+@given(specs=trees, seed=st.integers(0, 9))
+def test_any_tree_comes_back_bit_for_bit(specs: list[Any], seed: int) -> None:
     with jax.debug_nans(False):  # random bits may be any number, even none
-        for i, (dtype, shape) in enumerate(specs):
-            dtype = jnp.dtype(dtype)
-            if dtype.kind == "b":
-                array = random.integers(0, 2, (B, *shape)).astype(bool)
-            else:
-                count = B * int(np.prod(shape)) * dtype.itemsize
-                array = np.frombuffer(random.bytes(count), dtype).reshape(B, *shape)
-                with np.errstate(invalid="ignore"):  # signalling NaNs among them
-                    array = array.astype(np.float64)
-                array = np.nan_to_num(array, posinf=1, neginf=-1).astype(dtype)
-            tree[str(i)] = jnp.asarray(array)
+        tree = random_tree(specs, seed)
         packing = Packing(lambda: tree)
         assert_same_bits(packing.unpack(packing.pack(tree)), tree)
+
+
+@given(specs=trees, seed=st.integers(0, 9), small=st.integers(0, 10))
+def test_any_tree_comes_back_from_few_arrays(specs: list[Any], seed: int, small: int) -> None:
+    with jax.debug_nans(False):
+        tree = random_tree(specs, seed)
+        bundle = Bundle(lambda: tree, small)
+        arrays = bundle.pack(tree)
+        sizes = [x[0].size for x in tree.values()]
+        large = sum(size > small for size in sizes)
+        assert len(arrays) == large + (large < len(sizes))
+        assert_same_bits(bundle.unpack(arrays), tree)
+        read = bundle.read(arrays)
+        assert_same_bits(read, tree)
+        for array in read.values():  # the reader's own, to write in
+            array[...] = 0
+        assert_same_bits(bundle.read(arrays), tree)
 
 
 def test_real_numbers_by_themselves() -> None:

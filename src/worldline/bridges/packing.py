@@ -1,16 +1,19 @@
-"""Worlds as plain arrays: a row of 32-bit words a world, and their real numbers by themselves."""
+"""Worlds as plain arrays: a row of 32-bit words a world, or few arrays instead of many."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from worldline.types import Array, PyTree
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +26,13 @@ class _Leaf:
     """The kind of random keys that the leaf holds; None for an ordinary array."""
     words: int
     """32-bit words a world."""
+
+    @functools.cached_property
+    def carrier(self) -> np.dtype[Any]:
+        """The type of at least 32 bits that holds every value of the leaf's."""
+        if self.dtype.itemsize >= 4:
+            return self.dtype
+        return np.dtype(np.float32 if self.real else np.int32)
 
     @property
     def real(self) -> bool:
@@ -59,13 +69,24 @@ class Packing:
 
     def pack(self, tree: PyTree) -> Array:
         """The tree as `(B, words)` int32."""
-        return _join([_to_words(_plain(x)) for x in _leaves(tree)])
+        pairs = zip(_leaves(tree), self._layout, strict=True)
+        return _join([_to_words(_plain(x), leaf) for x, leaf in pairs])
 
     def unpack(self, rows: Array) -> PyTree:
         """The tree that was packed into `(B, words)` int32."""
         leaves, start = [], 0
         for leaf in self._layout:
             leaves.append(_from_words(rows[:, start : start + leaf.words], leaf))
+            start += leaf.words
+        return jax.tree.unflatten(self._structure, leaves)
+
+    def read(self, rows: NDArray) -> PyTree:
+        """The tree as NumPy arrays, which share no memory with each other; keys as their words."""
+        leaves, start = [], 0
+        for leaf in self._layout:
+            words = rows[:, start : start + leaf.words].copy()
+            value = words.view(leaf.carrier).astype(leaf.dtype, copy=False)
+            leaves.append(value.reshape(len(rows), *leaf.shape))
             start += leaf.words
         return jax.tree.unflatten(self._structure, leaves)
 
@@ -83,6 +104,47 @@ class Packing:
                 part = reals[:, start : start + size].reshape(len(reals), *leaf.shape)
                 leaves[i], start = part.astype(leaf.dtype), start + size
         return jax.tree.unflatten(self._structure, leaves)
+
+
+class Bundle:
+    """Writes a pytree of worlds into few arrays: all its small leaves into one, as `Packing` does.
+
+    Python, JAX and XLA each take their time for every array that enters or leaves a program.
+
+    Args:
+        make: gives the pytree, with `B` in front of every leaf. It is traced, not run.
+        small: words a world of the largest leaf that is not an array by itself.
+    """
+
+    def __init__(self, make: Callable[[], PyTree], small: int = 32) -> None:
+        leaves, self._structure = jax.tree.flatten(jax.eval_shape(make))
+        self._small = [int(np.prod(leaf.shape[1:])) <= small for leaf in leaves]
+        self._packing = Packing(lambda: self._split(make())[0])
+
+    def pack(self, tree: PyTree) -> list[Array]:
+        """`(B, words)` int32 for the small leaves, if there are any, and the large leaves."""
+        small, large = self._split(tree)
+        return [*([self._packing.pack(small)] if small else []), *large]
+
+    def unpack(self, arrays: Sequence[Array]) -> PyTree:
+        """The tree of such arrays."""
+        rows = any(self._small)
+        return self._join(self._packing.unpack(arrays[0]) if rows else [], arrays[rows:])
+
+    def read(self, arrays: Sequence[Array]) -> PyTree:
+        """The tree as NumPy arrays, each the caller's own."""
+        rows = any(self._small)
+        small = self._packing.read(np.asarray(arrays[0])) if rows else []
+        return self._join(small, [np.array(x) for x in arrays[rows:]])
+
+    def _split(self, tree: PyTree) -> tuple[list[Any], list[Any]]:
+        """The small leaves, and the large ones."""
+        leaves = list(zip(_leaves(tree), self._small, strict=True))
+        return [x for x, small in leaves if small], [x for x, small in leaves if not small]
+
+    def _join(self, small: Sequence[Any], large: Sequence[Any]) -> PyTree:
+        parts = {True: iter(small), False: iter(large)}
+        return jax.tree.unflatten(self._structure, [next(parts[kind]) for kind in self._small])
 
 
 def _leaves(tree: PyTree) -> list[Any]:
@@ -109,19 +171,12 @@ def _leaf(spec: jax.ShapeDtypeStruct, key_impl: Any) -> _Leaf:
     return _Leaf(shape, np.dtype(spec.dtype), key_impl, words)
 
 
-def _carrier(dtype: np.dtype[Any]) -> Any:
-    """The type of at least 32 bits that holds every value of a type."""
-    if dtype.itemsize >= 4:
-        return dtype
-    return jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
-
-
-def _to_words(leaf: Array) -> Array:
-    return jax.lax.bitcast_convert_type(leaf.astype(_carrier(leaf.dtype)), jnp.int32)
+def _to_words(value: Array, leaf: _Leaf) -> Array:
+    return jax.lax.bitcast_convert_type(value.astype(leaf.carrier), jnp.int32)
 
 
 def _from_words(rows: Array, leaf: _Leaf) -> Array:
     halves = (2,) if leaf.dtype.itemsize == 8 else ()
     words = rows.reshape(len(rows), *leaf.shape, *halves)
-    value = jax.lax.bitcast_convert_type(words, _carrier(leaf.dtype)).astype(leaf.dtype)
+    value = jax.lax.bitcast_convert_type(words, leaf.carrier).astype(leaf.dtype)
     return value if leaf.key_impl is None else jax.random.wrap_key_data(value, impl=leaf.key_impl)

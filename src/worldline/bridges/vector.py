@@ -30,11 +30,12 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from worldline.bridges.frames import RENDER_SIZE, LastStep, WorldsPainter
+from worldline.bridges.held_worlds import HeldWorlds
 from worldline.bridges.seeds import seed_keys
 from worldline.env.env import Env as WorldlineEnv
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.env.worlds import Step, Worlds, WorldsState
 from worldline.errors import ConfigError, VariationError, WorldlineError, did_you_mean
-from worldline.types import Key
+from worldline.types import Key, Observation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -88,9 +89,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self._seeds: tuple[int, ...] | None = None
-        self._state: WorldsState | None = None
-        # What was shown last, of which no caller holds a part.
-        self._obs: HostObservation = None
+        # Where the worlds are, by what varies in them.
+        self._holds: dict[Any, HeldWorlds] = {}
+        self._held: HeldWorlds | None = None
+        # What gives the observation that was shown last, of which no caller holds a part.
+        self._shown: Callable[[], HostObservation] | None = None
         # The worlds whose new episode has begun, but has not been shown yet.
         self._waiting = np.zeros(self.num_envs, bool)
         self._last: LastStep | None = None
@@ -140,11 +143,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             gymnasium.logger.warn(f"reset has no option {option!r}, and ignores it{hint}")
         self._begin(rows, seeds, (variation, context))
         self._waiting[rows] = False
-        fresh = self._reset_state().obs
-        shown = fresh if self._obs is None or rows.all() else self._obs
-        obs = jax.tree.map(functools.partial(_where_rows, rows), *jax.device_get((fresh, shown)))
-        self._obs = jax.tree.map(np.array, obs)
-        return obs, {}
+        obs = jax.device_get(self._reset_worlds().state.obs)
+        if self._shown is not None and not rows.all():
+            obs = jax.tree.map(functools.partial(_where_rows, rows), obs, self._shown())
+        self._shown = functools.partial(copy.deepcopy, obs)
+        return self._shown(), {}
 
     def step(self, actions: NDArray) -> tuple[HostObservation, NDArray, NDArray, NDArray, Info]:
         """Steps the worlds; in NEXT_STEP, those whose episode is over show their new one instead.
@@ -161,7 +164,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             EpisodeOverError: in DISABLED, a world's episode is over.
             ResetNeeded: before the first reset.
         """
-        state, mask = self._reset_state(), None
+        worlds, mask = self._reset_worlds(), None
         if np.ndim(actions) == 0:
             raise TypeError(f"the actions are {actions!r}; give an array {self.action_space.shape}")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._waiting.any():
@@ -174,31 +177,27 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             mask = ~self._waiting
             if not mask.all() and np.shape(actions) == self.action_space.shape:
                 actions = np.where(mask[:, None], actions, 0)
-        self._state, step = self.worlds.step(state, actions, mask)
-        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
-        self._obs = step.obs if same_step else step.final_obs
-        # One copy of each, in which the caller may write.
-        obs, terminated, truncated, metrics = jax.tree.map(
-            np.array, (self._obs, step.terminated, step.truncated, step.metrics)
-        )
-        reward = np.array(step.reward, np.float64)
-        ended = terminated | truncated
-        if same_step and ended.any():
-            info = _info(metrics, ~ended) | _final(step.final_obs, metrics, ended)
+        before = None if self.render_mode is None else worlds.state
+        look, final_obs = worlds.step(actions, mask)
+        self._shown = lambda: look().obs
+        seen = look()
+        ended = seen.terminated | seen.truncated
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
+            info = _info(seen.metrics, ~ended) | _final(final_obs, seen.metrics, ended)
         else:
-            info = _info(metrics, np.ones_like(ended) if mask is None else mask)
-        if not same_step:
+            info = _info(seen.metrics, np.ones_like(ended) if mask is None else mask)
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._waiting = ended
-        if self.render_mode is not None:
-            self._last = LastStep(state, np.array(actions), ended)
-        return obs, reward, terminated, truncated, info
+        if before is not None:
+            self._last = LastStep(before, np.array(actions), ended)
+        return seen.obs, seen.reward.astype(np.float64), seen.terminated, seen.truncated, info
 
     def render(self) -> tuple[NDArray, ...] | None:
         """A picture of each world, `(height, width, 3)` uint8; None without a `render_mode`."""
         if self.render_mode is None:
             gymnasium.logger.warn("render needs a mode: make the environment with 'rgb_array'")
             return None
-        state = self._reset_state()
+        state = self._reset_worlds().state
         if self._painter is None:
             self._painter = WorldsPainter(self.worlds, self.render_size)
         last = self._last
@@ -206,24 +205,25 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Lets the worlds go, and what draws them."""
-        self._state = self._obs = self._last = None
+        self._held = self._shown = self._last = None
+        self._holds.clear()
         if self._painter is not None:
             self._painter.close()
             self._painter = None
 
     def _begin(self, rows: NDArray, seeds: Sequence[int | None] | None, given: _Given) -> None:
         """Begins new episodes where `rows`, unless one has just begun there and nothing is new."""
-        if self._state is None and not rows.all():
+        if self._held is None and not rows.all():
             raise ResetNeeded("no world has begun yet; reset all of them first, without a mask")
         seeded = np.zeros_like(rows)
         if seeds is not None:
             seeded = rows & np.array([seed is not None for seed in seeds])
             new, old = np.array(seeds, object), np.array(self.np_random_seed, object)
             self._seeds = tuple(np.where(seeded, new, old).tolist())
-        if self._state is None:
-            self._state = self.worlds.reset(seed_keys(self.np_random_seed), *given)
+        if self._held is None:
+            self._hold(self.worlds.reset(seed_keys(self.np_random_seed), *given))
             return
-        state, drawn = self._state, rows & (seeded | ~self._waiting)
+        state, drawn = self._held.state, rows & (seeded | ~self._waiting)
         if seeded.any():
             state = _put_keys(state, seeded, seed_keys(self.np_random_seed))
         if given != (None, None):
@@ -232,7 +232,18 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             state = self.worlds.reset(state.key, *state.given)
         elif drawn.any():
             state = self.worlds.reset_where(state, drawn)
-        self._state = state
+        self._hold(state)
+
+    def _hold(self, state: WorldsState) -> None:
+        """Keeps the worlds where a state has them."""
+        kind = jax.tree.structure(state)
+        if kind in self._holds:
+            self._holds[kind].put(state)
+        else:
+            same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+            show = _show_begun if same_step else _show_final
+            self._holds[kind] = HeldWorlds(self.worlds, state, show)
+        self._held = self._holds[kind]
 
     def _row_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None] | None:
         """A seed, or None, for each world; or None for all."""
@@ -300,12 +311,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             checked[field] = array
         return checked
 
-    def _reset_state(self) -> WorldsState:
+    def _reset_worlds(self) -> HeldWorlds:
         """The worlds, once there are any."""
         self._check_open()
-        if self._state is None:
+        if self._held is None:
             raise ResetNeeded("no world has begun yet; call reset first")
-        return self._state
+        return self._held
 
     def _check_open(self) -> None:
         if self.closed:
@@ -313,12 +324,27 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled programs and engines stay behind, and are built again from what they came from.
-        return {**vars(self), "worlds": None, "_painter": None, "_recipe": _recipe(self.worlds)}
+        left: dict[str, Any] = {"worlds": None, "_painter": None, "_holds": {}, "_held": None}
+        shown = None if self._shown is None else functools.partial(copy.deepcopy, self._shown())
+        where = None if self._held is None else self._held.state
+        return {**vars(self), **left, "_shown": shown, "_is": (_recipe(self.worlds), where)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        env, worlds = state.pop("_recipe")
+        (env, worlds), where = state.pop("_is")
         vars(self).update(state)
         self.worlds = Worlds(WorldlineEnv(*env), *worlds)
+        if where is not None:
+            self._hold(where)
+
+
+def _show_begun(step: Step) -> tuple[Observation, Observation]:
+    """In SAME_STEP: of the new episode where one began; and the true successor, for the info."""
+    return step.obs, step.final_obs
+
+
+def _show_final(step: Step) -> tuple[Observation, None]:
+    """In the other modes: the true successor."""
+    return step.final_obs, None
 
 
 def metadata(env: WorldlineEnv) -> dict[str, Any]:
