@@ -122,6 +122,7 @@ def test_controls_may_be_any_inputs():
     state = env.reset_to(jax.random.key(0), qvel=jnp.zeros(2))
     after = env.step(state, np.array([0, 1], np.float32))
     np.testing.assert_allclose(after.physics.qvel, [0, 0.02], rtol=1e-5)
+    assert env.physics.reads.inputs == ("ctrl", "xfrc_applied")
 
 
 def test_a_start_may_give_any_inputs():

@@ -285,3 +285,10 @@ def test_nothing_is_printed_by_the_import():
         [sys.executable, "-c", "import worldline.physics.mjx"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_state_holds_the_inputs_that_are_given() -> None:
+    physics = MjxPhysics(Model(toys.PENDULUM), Reads(inputs=("act", "ctrl")))
+    start = functools.partial(physics.start, variation={}, inputs={})
+    qpos, qvel = jnp.zeros(physics.model.nq), jnp.zeros(physics.model.nv)
+    assert jax.eval_shape(start, qpos, qvel).engine.inputs.keys() == {"ctrl"}

@@ -14,7 +14,8 @@ import toys
 from worldline.errors import ModelError
 from worldline.mjlib import unwatched
 from worldline.model import Model
-from worldline.physics.base import PhysicsState, Reads
+from worldline.physics.base import INPUTS, PhysicsState, Reads
+from worldline.physics.fake import FakePhysics
 from worldline.physics.native import NativePhysics
 from worldline.tasks.gym.base import assets
 
@@ -292,6 +293,42 @@ def test_inputs_that_are_not_given_stay_as_they_were():
     np.testing.assert_array_equal(held.fields["ctrl"], ctrl)
     # A new start forgets them.
     np.testing.assert_array_equal(physics.start(qpos, qvel, {}, {}).fields["ctrl"], np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "inputs", [(), ("ctrl",), ("ctrl", "mocap_pos"), ("userdata", "xfrc_applied"), INPUTS]
+)
+def test_a_state_holds_no_inputs_that_are_never_given(inputs):
+    name, model = "mechanism", load("mechanism")
+    whole = NativePhysics(model, Reads(("xpos",), ("qpos",)))
+    few = NativePhysics(model, Reads(("xpos",), ("qpos",), inputs=inputs))
+    qpos, qvel = starts(name, 3)
+    random = np.random.default_rng(0)
+    given = {
+        name: random.uniform(-0.5, 0.5, (3, *model.data_field(name)[0])).astype(np.float32)
+        for name in inputs
+        if name != "act"
+    }
+
+    def run(physics):
+        state = jax.vmap(lambda q, v: physics.start(q, v, {}, {}))(qpos, qvel)
+        state = jax.vmap(lambda s, i: physics.step(s, i, 3))(state, given)
+        return jax.vmap(lambda s: physics.step(s, {}, 2))(state)  # what was given is held
+
+    ours, theirs = run(few), run(whole)
+    assert_bits(few.integration_state(ours), whole.integration_state(theirs))
+    assert_bits(ours.fields["xpos"], theirs.fields["xpos"])
+    assert_bits(ours.changes["qpos"], theirs.changes["qpos"])
+    zero = {"ctrl", "qfrc_applied", "xfrc_applied", "userdata"}.difference(inputs)
+    left = 2 * sum(int(np.prod(model.data_field(name)[0])) for name in zero)
+    assert ours.engine.words.shape[1] == theirs.engine.words.shape[1] - left
+
+
+@pytest.mark.parametrize("engine", [NativePhysics, FakePhysics])
+def test_an_input_that_was_to_be_never_given_is_refused(engine):
+    physics = engine(load("pendulum"), Reads(inputs=("ctrl",)))
+    with pytest.raises(ModelError, match=r"'qfrc_applied' is not among .* \(ctrl\); build it with"):
+        physics.start(jnp.zeros(1), jnp.zeros(1), {}, {"qfrc_applied": jnp.zeros(1)})
 
 
 #: Fields that `mj_step` leaves out, with one that it does not.

@@ -15,7 +15,14 @@ import numpy as np
 from worldline.env.task import Outcome, Start, Task
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.physics import Engine, make_physics
-from worldline.physics.base import PhysicsState, Reads
+from worldline.physics.base import (
+    INPUTS,
+    PhysicsState,
+    Reads,
+    blank_state,
+    check_variation,
+    input_shape,
+)
 from worldline.pixels.camera import Camera
 from worldline.pixels.cameras import Cameras
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
@@ -102,14 +109,13 @@ class Env:
         self.model = task.model
         self.substeps = self.model.substeps(task.control_timestep)
         self.context.features(self.model)
-        reads = Reads(tuple(task.fields), tuple(task.changes), task.refresh)
-        self.physics = make_physics(physics, self.model, reads)
         low, high = (np.asarray(bound, np.float32) for bound in task.action_bounds)
         self.action_low, self.action_high = low, high
         if cameras is not None and not isinstance(cameras, Cameras):
             cameras = Cameras(self.model, cameras)
         self.cameras = cameras
-        self._metrics, self._obs = self._check_contract()
+        reads, self._metrics, self._obs = self._check_contract()
+        self.physics = make_physics(physics, self.model, reads)
 
     @property
     def control_timestep(self) -> float:
@@ -391,8 +397,10 @@ class Env:
     def _zero_metrics(self) -> Metrics:
         return {name: jnp.zeros(spec.shape, jnp.float32) for name, spec in self._metrics.items()}
 
-    def _check_contract(self) -> tuple[dict[str, Any], Any]:
-        """Traces the task once, compares shapes; returns those of its metrics and observation."""
+    def _check_contract(self) -> tuple[Reads, dict[str, Any], Any]:
+        """Traces the task once, compares shapes; returns what it reads of the physics and gives it,
+        and the shapes of its metrics and observation.
+        """
         task, model = self.task, self.model
         name = type(task).__name__
         start = jax.eval_shape(task.start, jax.random.key(0))
@@ -405,10 +413,11 @@ class Env:
                     f"{name}.start gives {part} of shape {shape}; the model's is ({size},)"
                 )
         self._check_inputs("start", start.inputs)
+        reads = Reads(tuple(task.fields), tuple(task.changes), task.refresh)
 
         def first_step(key: Key, action: Array) -> tuple[Mapping[str, Array], Outcome, Any, Any]:
             begin = task.start(key)
-            physics = self.physics.start(begin.qpos, begin.qvel, begin.variation, begin.inputs)
+            physics = blank_state(model, reads, check_variation(model, begin.variation))
             inputs = self._inputs(action, physics, begin.memory)
             outcome: object = task.outcome(physics, action, physics, begin.memory)
             if not isinstance(outcome, Outcome):
@@ -438,12 +447,14 @@ class Env:
         if _specs(first) != _specs(second):
             raise TaskError(f"{name}.observe gives {_specs(first)}, then {_specs(second)}")
         images = {} if self.cameras is None else self.cameras.specs()
-        return outcome.metrics, {**_parts(first), **images} if images else first
+        given = {**start.inputs, **inputs}
+        reads = dataclasses.replace(reads, inputs=tuple(name for name in INPUTS if name in given))
+        return reads, outcome.metrics, {**_parts(first), **images} if images else first
 
     def _check_inputs(self, function: str, inputs: Mapping[str, Any]) -> None:
         """Compares the shapes of what a function of the task gives the physics."""
         for field, value in inputs.items():
-            wanted = self.physics.input_shape(field)
+            wanted = input_shape(self.model, field)
             if np.shape(value) != wanted:
                 raise TaskError(
                     f"{type(self.task).__name__}.{function} gives {field} of shape "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +21,9 @@ INPUTS = ("ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "ac
 
 @dataclasses.dataclass(frozen=True)
 class Reads:
-    """What a task reads of the physics after a step, beside `qpos`, `qvel`, `act` and `time`."""
+    """What a task reads of the physics after a step, beside `qpos`, `qvel`, `act` and `time`; and
+    what it gives it.
+    """
 
     fields: tuple[str, ...] = ()
     """MjData fields, such as `xpos`: they arrive in `PhysicsState.fields`."""
@@ -32,6 +34,9 @@ class Reads:
     """False: fields are those of the last physics step, one time step behind `qpos` and `qvel`, as
     `mj_step` leaves them and Gymnasium's tasks read them. True: positions, velocities and their
     sensors are computed again at the new state (`mj_step1`)."""
+    inputs: tuple[str, ...] = INPUTS
+    """Those of `INPUTS` that are ever given, at a start or for a step. The others stay as the model
+    has them, and a state need not hold them."""
 
 
 #: A task that reads the state alone.
@@ -61,6 +66,27 @@ class PhysicsState(eqx.Module):
     """Whether the last step failed (`()` bool): the state is then valid, but not its successor."""
     engine: PyTree
     """The engine's own part, opaque to everyone else."""
+
+
+def blank_state(model: Model, reads: Reads, variation: Variation) -> PhysicsState:
+    """A world of zeros, as any engine's is seen from outside: to trace with, not to simulate."""
+
+    def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        return jnp.zeros(shape, jnp.float32 if dtype.kind == "f" else dtype)
+
+    fields = {field: zeros(*model.data_field(field)) for field in reads.fields}
+    changes = {field: jnp.zeros(model.data_field(field)[0]) for field in reads.changes}
+    return PhysicsState(
+        qpos=jnp.zeros(model.nq),
+        qvel=jnp.zeros(model.nv),
+        act=jnp.zeros(model.na),
+        time=jnp.zeros(()),
+        fields=fields,
+        changes=changes,
+        variation=variation,
+        diverged=jnp.asarray(False),
+        engine=(),
+    )
 
 
 class Physics(abc.ABC):
@@ -143,32 +169,53 @@ class Physics(abc.ABC):
         return dataclasses.replace(state, variation=checked)
 
     def check_variation(self, variation: Variation) -> dict[str, Array]:
-        """A variation as float32 arrays, after a check of its names and shapes.
-
-        Raises:
-            VariationError: an unknown field, or a shape that is not the field's.
-        """
-        checked = {}
-        for field in sorted(variation):
-            shape = self.model.constant(field).shape
-            value = jnp.asarray(variation[field], jnp.float32)
-            if value.shape != shape:
-                raise VariationError(
-                    f"the variation of {field!r} has shape {value.shape}; the model's has {shape}: "
-                    "give the whole field (B, ... in front only under vmap or Worlds)"
-                )
-            checked[field] = value
-        return checked
+        """See `check_variation`."""
+        return check_variation(self.model, variation)
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """The shape of one of `INPUTS`.
 
         Raises:
-            ModelError: it is none of them.
+            ModelError: it is none of them, or none of those that are ever given.
         """
-        if name not in INPUTS:
-            raise ModelError(f"{name!r} is no input of the physics{did_you_mean(name, INPUTS)}")
-        return self.model.data_field(name)[0]
+        shape = input_shape(self.model, name)
+        if name not in self.reads.inputs:
+            given = ", ".join(self.reads.inputs)
+            raise ModelError(
+                f"{name!r} is not among the inputs that this physics was told of ({given}); "
+                "build it with Reads(inputs=...)"
+            )
+        return shape
+
+
+def check_variation(model: Model, variation: Variation) -> dict[str, Array]:
+    """A variation as float32 arrays, after a check of its names and shapes.
+
+    Raises:
+        VariationError: an unknown field, or a shape that is not the field's.
+    """
+    checked = {}
+    for field in sorted(variation):
+        shape = model.constant(field).shape
+        value = jnp.asarray(variation[field], jnp.float32)
+        if value.shape != shape:
+            raise VariationError(
+                f"the variation of {field!r} has shape {value.shape}; the model's has {shape}: "
+                "give the whole field (B, ... in front only under vmap or Worlds)"
+            )
+        checked[field] = value
+    return checked
+
+
+def input_shape(model: Model, name: str) -> tuple[int, ...]:
+    """The shape of one of `INPUTS`.
+
+    Raises:
+        ModelError: it is none of them.
+    """
+    if name not in INPUTS:
+        raise ModelError(f"{name!r} is no input of the physics{did_you_mean(name, INPUTS)}")
+    return model.data_field(name)[0]
 
 
 def flat_size(shape: tuple[int, ...]) -> int:

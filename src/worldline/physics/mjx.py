@@ -127,7 +127,8 @@ class MjxPhysics(Physics):
         given = {name: self._input(name, value) for name, value in inputs.items()}
         with _lenient():
             model = self._varied(variation)
-            kept = {name: given.get(name, getattr(self._data, name)) for name in _HELD}
+            held = (name for name in _HELD if name in self.reads.inputs)
+            kept = {name: given.get(name, getattr(self._data, name)) for name in held}
             data = self._data.replace(
                 qpos=_like(qpos, self._data.qpos),
                 qvel=_like(qvel, self._data.qvel),

@@ -53,7 +53,8 @@ class NativeState(NamedTuple):
     """What this engine keeps of a world between two steps."""
 
     words: Array
-    """MuJoCo's integration state and the fields of `Reads.changes`, float64, as `(n,)` uint32."""
+    """MuJoCo's integration state, without inputs that are never given, and the fields of
+    `Reads.changes`: float64, as `(n,)` uint32."""
     tracked: dict[str, Array]
     """For each of `Reads.changes` an array whose tangent is the field's; its value says nothing.
     The next step's change begins here."""
@@ -103,7 +104,8 @@ class NativePhysics(Physics):
         self._scratches: dict[tuple[int, int], Scratch] = {}
         self._moved = Scratch(model, reads, self.num_threads, _converging(model.mj))
         one_row = self._scratch().rows(1, Job("step", 1, (), ()))
-        words = 2 * (one_row.batch.state.shape[1] + sum(one_row.tracked_sizes))
+        self._held = one_row.held
+        words = 2 * (len(self._held) + sum(one_row.tracked_sizes))
         self._layout = _layout(model, reads, words)
         self._columns = {name: one_row.columns(name) for name in MOVING}
         self._qpos_chart = Chart(model.nq, _quaternions(model.mj))
@@ -180,7 +182,11 @@ class NativePhysics(Physics):
     def integration_state(self, state: PhysicsState) -> NDArray:
         """MuJoCo's `mjSTATE_INTEGRATION` vector of concrete worlds, `(..., nstate)` float64."""
         words = np.ascontiguousarray(np.asarray(state.engine.words))
-        return words.view(np.float64)[..., : mujoco.mj_stateSize(self.model.mj, _INTEGRATION)]
+        numbers = words.view(np.float64)[..., : len(self._held)]
+        size = mujoco.mj_stateSize(self.model.mj, mujoco.mjtState.mjSTATE_INTEGRATION)
+        whole = np.zeros((*numbers.shape[:-1], size))
+        whole[..., self._held] = numbers
+        return whole
 
     def _scratch(self, device: int = 0, devices: int = 1) -> Scratch:
         """What the calls of a device run in, where so many devices of this process share its
@@ -211,9 +217,6 @@ def _layout(
     for name in reads.changes:
         layout["change", name] = (model.data_field(name)[0], np.float32)
     return layout
-
-
-_INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -50,6 +51,10 @@ _AFTER_STEP = {
     "subtree_linvel": _VELOCITIES,
     "subtree_angmom": _VELOCITIES,
 }
+
+#: Inputs that are zero until they are given. No call changes them; so a state does not hold those
+#: that never are.
+_ZERO_UNTIL_GIVEN = ("ctrl", "qfrc_applied", "xfrc_applied", "userdata")
 
 #: Model fields that a default state comes from. Where none of them varies, a reset is a copy of
 #: one row.
@@ -185,6 +190,13 @@ class Rows:
         self.tracked_sizes = [self.views[name].shape[1] for name in reads.changes]
         varied = {name: model.constant(name).dtype for name in variation}
         self.constants = RowConstants(batch, varied, last_derived)
+        never = [name for name in _ZERO_UNTIL_GIVEN if name not in reads.inputs]
+        held = np.ones(batch.state.shape[1], bool)
+        for name in never:
+            held[slice(*self._span(name))] = False
+        #: The columns of the batch's state that a state holds, in the order of its numbers.
+        self.held = np.flatnonzero(held)
+        self._parts = _spans(self.held)
         batch.reset(np.zeros(1, np.int32))
         self.default = None if _RESET_READS & set(variation) else batch.state[0].copy()
         self.stage = mujoco.mjtStage.mjSTAGE_VEL if reads.refresh else mujoco.mjtStage.mjSTAGE_NONE
@@ -219,17 +231,22 @@ class Rows:
             self._start({"qpos": qpos, "qvel": qvel, **inputs}, ids, at)
             return None
         (state,) = begin
-        nstate = self.batch.state.shape[1]
-        self.batch.state[at] = state[at, :nstate]
+        for here, there in self._parts:
+            self.batch.state[at, there] = state[at, here]
         self._write(inputs, at)
         self._step(job.substeps, ids)
-        return state[:, nstate:]
+        return state[:, len(self.held) :]
 
     def columns(self, name: str) -> tuple[int, int]:
-        """Where a part of the state begins in a row, and its size."""
+        """Where a part of the state that is held begins in its numbers, and its size."""
+        start, end = self._span(name)
+        return int(np.searchsorted(self.held, start)), end - start
+
+    def _span(self, name: str) -> tuple[int, int]:
+        """The columns of the batch's state that a part of it is."""
         part = self.views[name]
         start = (part.ctypes.data - self.batch.state.ctypes.data) // part.itemsize
-        return (start if part.size else 0), part.shape[1]
+        return (start, start + part.shape[1]) if part.size else (0, 0)
 
     def diverged(self) -> NDArray:
         """Which rows did not end where they should, `(rows,)` bool."""
@@ -280,8 +297,9 @@ class Rows:
     def _read(self, results: Sequence[NDArray], tracked_before: NDArray | None) -> None:
         """Copies every row out."""
         state, diverged, *values = results
-        nstate = self.batch.state.shape[1]
-        state[:, :nstate] = self.batch.state
+        nstate = len(self.held)
+        for here, there in self._parts:
+            state[:, here] = self.batch.state[:, there]
         diverged[:, 0] = self.diverged()
         copied = ("time", *MOVING, *self.fields)
         for name, result in zip(copied, values[: len(copied)], strict=True):
@@ -294,3 +312,10 @@ class Rows:
             before = after if tracked_before is None else tracked_before[:, at : at + size]
             result[...] = after - before
             at += size
+
+
+def _spans(columns: NDArray) -> list[tuple[slice, slice]]:
+    """Ascending columns as runs without gaps: where each is among them, and which columns it is."""
+    starts = [0, *(np.flatnonzero(np.diff(columns) > 1) + 1).tolist(), len(columns)]
+    runs = [(start, end) for start, end in itertools.pairwise(starts) if end > start]
+    return [(slice(a, b), slice(int(columns[a]), int(columns[b - 1]) + 1)) for a, b in runs]
