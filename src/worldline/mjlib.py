@@ -123,7 +123,8 @@ class Batch:
     """`rows` simulations of one model on a thread pool: MuJoCo's `mjBatch`, its arrays and calls.
 
     Each call takes `ids`, sorted unique int32 row numbers, or None for all rows; it runs without
-    the interpreter's lock. The arrays are live views of the batch's memory.
+    the interpreter's lock, and returns in how many rows it failed. The arrays are live views of the
+    batch's memory.
 
     Args:
         model: the model; the batch keeps a copy.
@@ -196,31 +197,31 @@ class Batch:
             raise ValueError(f"{field!r} has items of {itemsize.value} bytes, not {dtype}")
         return _view(address, dtype, (self.rows, size.value))
 
-    def reset(self, ids: NDArray | None) -> None:
+    def reset(self, ids: NDArray | None) -> int:
         """Resets rows to the model's defaults, without a forward pass."""
         none = int(mujoco.mjtStage.mjSTAGE_NONE)
-        self._lib.mjb_reset(self._handle, *_ids(ids), None, none)
+        return int(self._lib.mjb_reset(self._handle, *_ids(ids), None, none))
 
-    def forward(self, ids: NDArray | None, stage: mujoco.mjtStage) -> None:
+    def forward(self, ids: NDArray | None, stage: mujoco.mjtStage) -> int:
         """Computes the stages of `mj_forward` up to `stage`; copies the outputs in any case."""
-        self._lib.mjb_forward(self._handle, *_ids(ids), int(stage))
+        return int(self._lib.mjb_forward(self._handle, *_ids(ids), int(stage)))
 
-    def step(self, ids: NDArray | None, substeps: int, stage: mujoco.mjtStage) -> None:
+    def step(self, ids: NDArray | None, substeps: int, stage: mujoco.mjtStage) -> int:
         """Calls `mj_step` `substeps` times, then computes the stages up to `stage`."""
-        self._lib.mjb_step(self._handle, *_ids(ids), substeps, int(stage))
+        return int(self._lib.mjb_step(self._handle, *_ids(ids), substeps, int(stage)))
 
-    def set_const(self, ids: NDArray | None) -> None:
+    def set_const(self, ids: NDArray | None) -> int:
         """Runs `mj_setConst` on rows, so that what it derives follows their expanded fields."""
-        self._lib.mjb_setConst(self._handle, *_ids(ids))
+        return int(self._lib.mjb_setConst(self._handle, *_ids(ids)))
 
-    def apply(self, ids: NDArray | None, function: str) -> None:
+    def apply(self, ids: NDArray | None, function: str) -> int:
         """Runs a MuJoCo function `void f(const mjModel*, mjData*)` on rows.
 
         The batch calls `f(model, data, row, argument)`: in every C calling convention that MuJoCo
         is built for, a function that takes the first two is right to ignore the others.
         """
         address = ctypes.cast(getattr(self._lib, function), c_void_p)
-        self._lib.mjb_apply(self._handle, *_ids(ids), address, None, 0)
+        return int(self._lib.mjb_apply(self._handle, *_ids(ids), address, None, 0))
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):

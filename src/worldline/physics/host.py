@@ -49,10 +49,13 @@ class Host(Protocol):
     def name(self) -> str:
         """Two of a name do the same. The same in every process, where programs are to be cached."""
 
+    def views(self, operands: list[View], results: list[View]) -> tuple[list[View], list[View]]:
+        """As what `bind` is to have the operands and the results."""
+
     def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
         """What reads the operands and fills the results, any number of times.
 
-        XLA's arrays are: their numbers change, but neither their shapes nor where they lie.
+        XLA's memory is: its numbers change, but neither their shapes nor where they lie.
         """
 
 
@@ -73,7 +76,8 @@ class _Calls:
         last, call = self._last
         if addresses != last:
             if not self._views:  # what XLA says of the buffers of a place never changes
-                self._views = views(operands, writeable=False) + views(results, writeable=True)
+                given = views(operands, writeable=False), views(results, writeable=True)
+                self._views = [view for them in self.host.views(*given) for view in them]
             arrays = [view.at(it) for view, it in zip(self._views, addresses, strict=True)]
             call = self.host.bind(arrays[: operands.size], arrays[operands.size :])
             self._last = addresses, call
@@ -228,6 +232,10 @@ class Named:
 
     def __init__(self, name: str, function: Callable[..., Sequence[NDArray]]) -> None:
         self.name, self._function = name, function
+
+    def views(self, operands: list[View], results: list[View]) -> tuple[list[View], list[View]]:
+        """See `Host`."""
+        return operands, results
 
     def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
         """See `Host`."""

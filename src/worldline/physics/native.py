@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -35,6 +36,7 @@ from worldline.physics.differences import CENTRED, Axis, Chart, FiniteDifference
 from worldline.physics.gradient import differentiate, stack
 from worldline.physics.host import call_host
 from worldline.physics.native_rows import MOVING, Job, Scratch
+from worldline.physics.xla_ffi import View
 from worldline.types import Array, ArrayLike, Variation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -317,15 +319,11 @@ class _Call(Job):
     def bind(
         self, scratch: Scratch, operands: Sequence[NDArray], results: Sequence[NDArray]
     ) -> Callable[[], None]:
-        """What fills results, whose leading axes are the operands'. Calls no JAX."""
+        """What fills results from operands, both as `_as_rows` has them. Calls no JAX."""
         mask, *rest = operands
         if not mask.size:
             return lambda: None
-        flat, out = (
-            [_words_as_state(x.reshape(mask.size, -1)) for x in arrays]
-            for arrays in (rest, results)
-        )
-        return functools.partial(self._run, scratch, mask.reshape(-1), flat, out)
+        return functools.partial(self._run, scratch, mask, rest, results)
 
     def _run(
         self,
@@ -349,6 +347,21 @@ def _words_as_state(array: NDArray) -> NDArray:
     return array.view(np.float64) if array.dtype == np.uint32 else array
 
 
+def _as_rows(mask: View, others: list[View]) -> tuple[View, list[View]]:
+    """Views in which all leading axes are one, `(rows,)` the mask and `(rows, n)` the others, and
+    words are the state that they are. They may be written in: to forbid it would cost more.
+    """
+    rows = math.prod(mask.shape)
+
+    def flat(view: View) -> View:
+        size, dtype = math.prod(view.shape) // max(1, rows), view.dtype
+        if dtype == np.uint32:
+            size, dtype = size // 2, np.dtype(np.float64)
+        return View(view.memory, (rows, size), dtype, writeable=True)
+
+    return mask._replace(shape=(rows,), writeable=True), [flat(view) for view in others]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Everywhere:
     """The host's side of a call, in a program on one device."""
@@ -359,6 +372,11 @@ class _Everywhere:
     def name(self) -> str:
         """See `Host`."""
         return self.call.name
+
+    def views(self, operands: list[View], results: list[View]) -> tuple[list[View], list[View]]:
+        """See `Host`."""
+        mask, rest = _as_rows(operands[0], operands[1:])
+        return [mask, *rest], _as_rows(operands[0], results)[1]
 
     def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
         """See `Host`."""
@@ -376,6 +394,12 @@ class _OnDevices:
     def name(self) -> str:
         """See `Host`."""
         return f"{self.call.name} of {self.devices}"
+
+    def views(self, operands: list[View], results: list[View]) -> tuple[list[View], list[View]]:
+        """See `Host`; the first operand is the device's number."""
+        device, *rest = operands
+        rest, results = _Everywhere(self.call).views(rest, results)
+        return [device, *rest], results
 
     def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
         """See `Host`; the first operand is the device's number."""
@@ -450,10 +474,15 @@ _native.multiple_results = True
 @_native.def_impl
 def _evaluate(*operands: Array, call: _Call) -> list[Array]:
     arrays = [np.asarray(x) for x in operands[: call.reads]]
+    mask, *rest = arrays
     results = [
-        np.empty(arrays[0].shape + shape, dtype) for shape, dtype in call.physics._layout.values()
+        np.empty(mask.shape + shape, dtype) for shape, dtype in call.physics._layout.values()
     ]
-    call.bind(call.physics._scratch(), arrays, results)()
+    if mask.size:
+        rows, out = (
+            [_words_as_state(x.reshape(mask.size, -1)) for x in them] for them in (rest, results)
+        )
+        call.bind(call.physics._scratch(), [mask.reshape(-1), *rows], out)()
     return [jnp.asarray(x) for x in results]
 
 

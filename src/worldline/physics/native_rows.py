@@ -120,6 +120,7 @@ class Scratch:
         """To be held from a call of `rows` until its answer is read."""
         self._model, self._reads, self._num_threads = model, reads, num_threads
         self._compiled = options or model.mj
+        self._after_step = bool(_after_step(reads))
         self._batches: collections.OrderedDict[_Batch, Rows] = collections.OrderedDict()
         self._last_derived: dict[tuple[str, ...], LastDerived] = {}
 
@@ -131,7 +132,7 @@ class Scratch:
             rows,
             job.variation,
             threads=1 if brief else self._num_threads,
-            persistent=not begins and bool(_after_step(self._reads)),
+            persistent=not begins and self._after_step,
         )
         if what not in self._batches:
             self._batches[what] = self._make(what)
@@ -265,32 +266,28 @@ class Rows:
 
     def _start(self, values: Mapping[str, NDArray], ids: NDArray | None, at: Any) -> None:
         if self.default is None:
-            self.batch.reset(ids)
-            self._note_failures(ids)
+            self._note(ids, self.batch.reset(ids))
         else:
             self.batch.state[at] = self.default
         self._write(values, at)
-        self.batch.forward(ids, mujoco.mjtStage.mjSTAGE_ACC)
-        self._note_failures(ids)
+        self._note(ids, self.batch.forward(ids, mujoco.mjtStage.mjSTAGE_ACC))
 
     def _step(self, substeps: int, ids: NDArray | None) -> None:
         none = mujoco.mjtStage.mjSTAGE_NONE
         forces, velocities = (name in self.after_step for name in (_FORCES, _VELOCITIES))
         # Forces are those at the contacts of the last physics step; a refresh finds new contacts.
-        self.batch.step(ids, substeps, none if forces else self.stage)
-        self._note_failures(ids)
+        self._note(ids, self.batch.step(ids, substeps, none if forces else self.stage))
         if forces:
-            self.batch.apply(ids, _FORCES)
-            self.batch.forward(ids, self.stage)
-            self._note_failures(ids)
+            self._note(ids, self.batch.apply(ids, _FORCES))
+            self._note(ids, self.batch.forward(ids, self.stage))
         if velocities:
-            self.batch.apply(ids, _VELOCITIES)
-            self.batch.forward(ids, none)  # computes nothing, but copies the outputs
-            self._note_failures(ids)
+            self._note(ids, self.batch.apply(ids, _VELOCITIES))
+            # Computes nothing, but copies the outputs.
+            self._note(ids, self.batch.forward(ids, none))
 
-    def _note_failures(self, ids: NDArray | None) -> None:
-        """Remembers the rows whose last call failed; the next call forgets them."""
-        if self.batch.status.any():
+    def _note(self, ids: NDArray | None, failures: int) -> None:
+        """Remembers the rows in which the last call failed; the next call forgets them."""
+        if failures:
             at = slice(None) if ids is None else ids
             self.failed[at] |= self.batch.status[at] != 0
 
