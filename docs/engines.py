@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from worldline.physics.base import Reads
+from worldline.env.task import reads_of
 from worldline.physics.mjx import refusal
 from worldline.tasks.registry import list_tasks, load_task
 
@@ -15,7 +15,7 @@ def table() -> str:
     reasons: dict[tuple[str, str], list[str]] = {}
     for name in list_tasks():
         task = load_task(name)
-        reads = Reads(tuple(task.fields), tuple(task.changes), task.refresh)
+        reads = reads_of(task)
         why = refusal(task.model, reads).partition(" lacks ")[2].partition("; use")[0]
         reasons.setdefault((name.partition("/")[0], why), []).append(name)
     families = [family for family, _ in reasons]

@@ -38,6 +38,7 @@ ORDER = [
     "worldline.physics.gradient",
     "worldline.physics.native_constants",
     "worldline.physics.native_rows",
+    "worldline.physics.native_moves",
     "worldline.physics.native",
     "worldline.physics.mjx_ignored",
     "worldline.physics.mjx_source",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from worldline.env.task import reads_of
 from worldline.errors import MissingExtraError, VariationError
 from worldline.model import Model
-from worldline.physics.base import Reads
 from worldline.physics.mjx import refusal
 from worldline.tasks.registry import list_tasks, load_task, make
 from worldline.variation import features_of
@@ -30,7 +30,7 @@ def tasks() -> Iterator[str]:
         size = "dict" if obs.shape is None else str(obs.shape)
         rate = f"{1 / env.task.control_timestep:.0f} Hz"
         length = env.task.episode_length or "-"
-        reads = Reads(tuple(env.task.fields), tuple(env.task.changes), env.task.refresh)
+        reads = reads_of(env.task)
         engines = "native" if refusal(env.model, reads) else "native, mjx"
         yield row.format(name, size, str(action.shape), rate, length, engines)
 

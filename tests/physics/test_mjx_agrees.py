@@ -15,7 +15,8 @@ import pytest
 from mjx_worlds import in_mjx
 
 from worldline.env.env import Env
-from worldline.physics.base import PhysicsState, Reads
+from worldline.env.task import reads_of
+from worldline.physics.base import PhysicsState
 from worldline.physics.mjx import MjxPhysics, refusal
 from worldline.tasks.registry import list_tasks, load_task
 
@@ -93,7 +94,7 @@ QUICK = {"gym/inverted-pendulum"}
 def test_every_task_that_mjx_runs_has_its_bound() -> None:
     def runs(name: str) -> bool:
         task = load_task(name)
-        reads = Reads(tuple(task.fields), tuple(task.changes), task.refresh)
+        reads = reads_of(task)
         return not refusal(task.model, reads)
 
     assert BOUNDS.keys() == {name for name in list_tasks() if runs(name)}

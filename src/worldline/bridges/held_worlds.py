@@ -42,7 +42,7 @@ class HeldWorlds:
     ) -> None:
         self._worlds, self._show = worlds, show
         action = np.zeros((worlds.num_worlds, *worlds.env.action_low.shape), np.float32)
-        self._bundle = Bundle(lambda: _without_ranges(state))
+        self._bundle = Bundle(lambda: without_ranges(state))
         self._seen = Bundle(lambda: self._see(worlds.step(state, action)[1])[0])
         self._pack, self._unpack = jax.jit(self._bundle.pack), jax.jit(self._bundle.unpack)
         self._step = jax.jit(self._take_step)
@@ -55,10 +55,14 @@ class HeldWorlds:
 
     def put(self, state: WorldsState) -> None:
         """Puts the worlds where a state has them whose leaves are those of the first one."""
-        self._ranges, self._arrays = state.ranges, self._pack(_without_ranges(state))
+        self._ranges, self._arrays = state.ranges, self._pack(without_ranges(state))
 
     def step(self, action: NDArray, mask: NDArray | None) -> tuple[Callable[[], Seen], PyTree]:
         """A step of all worlds, or of those in a mask; see `Worlds.step`.
+
+        Args:
+            action: `(B, nact)`.
+            mask: `(B,)` bool; None: all.
 
         Returns:
             What gives what there is to see as NumPy arrays, the caller's own at each call; and what
@@ -74,13 +78,13 @@ class HeldWorlds:
         state = dataclasses.replace(self._bundle.unpack(arrays), ranges=ranges)
         state, step = self._worlds.step(state, action, mask)
         seen, kept = self._see(step)
-        return self._bundle.pack(_without_ranges(state)), self._seen.pack(seen), kept
+        return self._bundle.pack(without_ranges(state)), self._seen.pack(seen), kept
 
     def _see(self, step: Step) -> tuple[Seen, PyTree]:
         obs, kept = self._show(step)
         return Seen(obs, step.reward, step.terminated, step.truncated, step.metrics), kept
 
 
-def _without_ranges(state: WorldsState) -> WorldsState:
-    """They have no axis `B`."""
+def without_ranges(state: WorldsState) -> WorldsState:
+    """The state without its ranges, which have no axis `B`."""
     return dataclasses.replace(state, ranges={})

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from worldline.bridges.held_worlds import without_ranges
 from worldline.bridges.packing import Packing
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.types import Array, Key
@@ -52,7 +53,7 @@ class PackedWorlds:
         self._worlds, self._observed = worlds, observed
         self._requires_grad, self._keep_before = requires_grad, keep_before
         # The ranges of a domain have no axis `B`; nothing changes them here.
-        self.packing = Packing(lambda: _without_ranges(worlds.reset(jax.random.key(0))))
+        self.packing = Packing(lambda: without_ranges(worlds.reset(jax.random.key(0))))
         example = jax.ShapeDtypeStruct((worlds.num_worlds, self.packing.words), jnp.int32)
         obs = jax.eval_shape(lambda world: parts_of(self._unpack(world).obs), example)
         real = [name for name in observed if jnp.issubdtype(obs[name].dtype, jnp.floating)]
@@ -89,7 +90,7 @@ class PackedWorlds:
         """A step."""
         state = self._unpack(world)
         if reals is not None:
-            state = self._with_ranges(self.packing.with_reals(_without_ranges(state), reals))
+            state = self._with_ranges(self.packing.with_reals(without_ranges(state), reals))
         before = world if self._keep_before else None
         state, step = self._worlds.step(state, action, mask)
         flags = (step.terminated | step.truncated, step.terminated, step.truncated)
@@ -104,7 +105,7 @@ class PackedWorlds:
 
     def _travelling(self, state: WorldsState) -> dict[str, Array]:
         """The worlds as they travel."""
-        plain = _without_ranges(state)
+        plain = without_ranges(state)
         travels = {WORLD: self.packing.pack(plain)}
         if self._requires_grad:
             travels[REALS] = self.packing.reals(plain)
@@ -137,10 +138,6 @@ def parts_of(observation: Any) -> dict[str, Any]:
     if isinstance(observation, Mapping):
         return dict(observation)
     return {"observation": observation}
-
-
-def _without_ranges(state: WorldsState) -> WorldsState:
-    return dataclasses.replace(state, ranges={})
 
 
 def _where_rows(mask: Array, new: Array, old: Array) -> Array:

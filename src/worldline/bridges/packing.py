@@ -81,7 +81,7 @@ class Packing:
         return jax.tree.unflatten(self._structure, leaves)
 
     def read(self, rows: NDArray) -> PyTree:
-        """The tree as NumPy arrays, which share no memory with each other; keys as their words."""
+        """The tree in `(B, words)` int32 as NumPy arrays, which share no memory; keys as words."""
         leaves, start = [], 0
         for leaf in self._layout:
             words = rows[:, start : start + leaf.words].copy()

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from worldline.env.task import Outcome, Start, Task
+from worldline.env.task import Outcome, Start, Task, reads_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.physics import Engine, make_physics
 from worldline.physics.base import (
@@ -413,7 +413,7 @@ class Env:
                     f"{name}.start gives {part} of shape {shape}; the model's is ({size},)"
                 )
         self._check_inputs("start", start.inputs)
-        reads = Reads(tuple(task.fields), tuple(task.changes), task.refresh)
+        reads = reads_of(task)
 
         def first_step(key: Key, action: Array) -> tuple[Mapping[str, Array], Outcome, Any, Any]:
             begin = task.start(key)

@@ -12,7 +12,7 @@ import equinox as eqx
 import numpy as np
 
 from worldline.model import Model, ModelSource
-from worldline.physics.base import PhysicsState
+from worldline.physics.base import PhysicsState, Reads
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import AbstractDomain
 from worldline.variation.presets import presets
@@ -143,3 +143,8 @@ class Task(abc.ABC):
         `elevation`, `lookat`, `trackbodyid`), or `{"name": ...}` for a camera of the model.
         """
         return {}
+
+
+def reads_of(task: Task) -> Reads:
+    """What a task reads of the physics; of the inputs it may give any."""
+    return Reads(tuple(task.fields), tuple(task.changes), task.refresh)

@@ -12,7 +12,6 @@ program: two programs in flight on two cores wait for each other for good.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import math
@@ -35,6 +34,12 @@ from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.differences import CENTRED, Axis, Chart, FiniteDifferences, Rows
 from worldline.physics.gradient import differentiate, stack
 from worldline.physics.host import call_host
+from worldline.physics.native_moves import (
+    constant_axis,
+    control_axis,
+    converging,
+    quaternions,
+)
 from worldline.physics.native_rows import MOVING, Job, Scratch
 from worldline.physics.xla_ffi import View
 from worldline.types import Array, ArrayLike, Variation
@@ -104,13 +109,13 @@ class NativePhysics(Physics):
                 )
         self.digest = f"{model.digest} {reads} {self.num_threads} {gradient}"
         self._scratches: dict[tuple[int, int], Scratch] = {}
-        self._moved = Scratch(model, reads, self.num_threads, _converging(model.mj))
+        self._moved = Scratch(model, reads, self.num_threads, converging(model.mj))
         one_row = self._scratch().rows(1, Job("step", 1, (), ()))
         self._held = one_row.held
         words = 2 * (len(self._held) + sum(one_row.tracked_sizes))
         self._layout = _layout(model, reads, words)
         self._columns = {name: one_row.columns(name) for name in MOVING}
-        self._qpos_chart = Chart(model.nq, _quaternions(model.mj))
+        self._qpos_chart = Chart(model.nq, quaternions(model.mj))
 
     def start(
         self,
@@ -290,9 +295,9 @@ class _Call(Job):
                 values = rows.operands[index]
                 axis = Axis.free(index, 0, Chart(values.shape[1]), len(values))
                 if index >= constants:
-                    axis = _constant_axis(axis, name, values)
+                    axis = constant_axis(axis, name, values)
                 elif name == "ctrl":
-                    axis = _control_axis(axis, values, physics.model.mj)
+                    axis = control_axis(axis, values, physics.model.mj)
                 axes.append(axis)
         return axes
 
@@ -406,59 +411,6 @@ class _OnDevices:
         device, *rest = operands
         scratch = functools.partial(self.call.physics._scratch, devices=self.devices)
         return lambda: self.call.bind(scratch(int(device)), rest, results)()
-
-
-def _quaternions(model: mujoco.MjModel) -> list[int]:
-    """Where the quaternions begin in `qpos`."""
-    kinds = {int(mujoco.mjtJoint.mjJNT_FREE): 3, int(mujoco.mjtJoint.mjJNT_BALL): 0}
-    joints = zip(model.jnt_type, model.jnt_qposadr, strict=True)
-    return [int(address) + kinds[kind] for kind, address in joints if kind in kinds]
-
-
-#: Forces are linear in these, and a body at rest hardly feels them: moved a hundred times as far,
-#: their derivative loses less in the last digits and nothing to curvature.
-_LINEAR = frozenset(("dof_damping", "tendon_damping"))
-
-
-def _constant_axis(axis: Axis, name: str, values: NDArray) -> Axis:
-    """A model constant moves relative to its size. One that is zero only grows: there is no
-    negative mass or friction.
-    """
-    size = np.abs(values)
-    largest = size.max(axis=1, keepdims=True, initial=0.0)
-    size = np.where(size > 0, size, np.where(largest > 0, largest, 1.0))
-    size = size * (100.0 if name in _LINEAR else 1.0)
-    return axis._replace(scale=size, below=np.where(values == 0, 0.0, axis.below))
-
-
-def _control_axis(axis: Axis, values: NDArray, model: mujoco.MjModel) -> Axis:
-    """A control on its limit moves inwards: MuJoCo clamps what is beyond.
-
-    A float32 limit may lie a rounding error beyond; `values` are put on the limit itself.
-    """
-    if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL:
-        return axis
-    limited = np.asarray(model.actuator_ctrllimited, bool)
-    low, high = (
-        np.where(limited, x, s)
-        for x, s in zip(model.actuator_ctrlrange.T, (-np.inf, np.inf), strict=True)
-    )
-    for limit in (low, high):
-        near = np.abs(values - limit) < 1e-6 * np.abs(limit)
-        values[near] = np.broadcast_to(limit, values.shape)[near]
-    return axis._replace(
-        below=np.where(values >= low, low - values, -np.inf),
-        above=np.where(values <= high, high - values, np.inf),
-    )
-
-
-def _converging(model: mujoco.MjModel) -> mujoco.MjModel:
-    """A copy whose constraint solver stops later: a difference over 2e-6 is half a million times as
-    wrong as its ends, and MuJoCo's usual tolerance leaves a light body's turning wrong by 1e-6.
-    """
-    model = copy.copy(model)
-    model.opt.tolerance = min(model.opt.tolerance, 1e-14)
-    return model
 
 
 def _usable_cores() -> int:
