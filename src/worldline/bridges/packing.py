@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -47,14 +48,7 @@ class Packing:
     """
 
     def __init__(self, make: Callable[[], PyTree]) -> None:
-        impls: list[Any] = []
-
-        def plain() -> PyTree:
-            tree = make()
-            impls.extend(jax.random.key_impl(x) if _is_key(x) else None for x in _leaves(tree))
-            return jax.tree.map(_plain, tree)
-
-        specs, self._structure = jax.tree.flatten(jax.eval_shape(plain))
+        specs, impls, self._structure = _plain_specs(make)
         self._layout = [_leaf(spec, impl) for spec, impl in zip(specs, impls, strict=True)]
 
     @property
@@ -106,45 +100,76 @@ class Packing:
         return jax.tree.unflatten(self._structure, leaves)
 
 
+class _Span(NamedTuple):
+    """Where a leaf lies: a part of one of the arrays."""
+
+    shape: tuple[int, ...]
+    key_impl: Any
+    """The kind of random keys that the leaf holds; None for an ordinary array."""
+    array: int
+    start: int
+    end: int
+
+
 class Bundle:
-    """Writes a pytree of worlds into few arrays: all its small leaves into one, as `Packing` does.
+    """Writes a pytree of worlds into few flat arrays: in one, end to end, all its small leaves of a
+    type.
 
     Python, JAX and XLA each take their time for every array that enters or leaves a program.
 
     Args:
         make: gives the pytree, with `B` in front of every leaf. It is traced, not run.
-        small: words a world of the largest leaf that is not an array by itself.
+        small: numbers a world of the largest leaf that is not an array by itself.
     """
 
     def __init__(self, make: Callable[[], PyTree], small: int = 32) -> None:
-        leaves, self._structure = jax.tree.flatten(jax.eval_shape(make))
-        self._small = [int(np.prod(leaf.shape[1:])) <= small for leaf in leaves]
-        self._packing = Packing(lambda: self._split(make())[0])
+        specs, impls, self._structure = _plain_specs(make)
+        self._spans: list[_Span] = []
+        sizes: list[int] = []
+        shared: dict[np.dtype[Any], int] = {}
+        for spec, impl in zip(specs, impls, strict=True):
+            array = len(sizes)
+            if math.prod(spec.shape[1:]) <= small:
+                array = shared.setdefault(spec.dtype, array)
+            if array == len(sizes):
+                sizes.append(0)
+            start, sizes[array] = sizes[array], sizes[array] + math.prod(spec.shape)
+            self._spans.append(_Span(spec.shape, impl, array, start, sizes[array]))
+        self._arrays = len(sizes)
 
     def pack(self, tree: PyTree) -> list[Array]:
-        """`(B, words)` int32 for the small leaves, if there are any, and the large leaves."""
-        small, large = self._split(tree)
-        return [*([self._packing.pack(small)] if small else []), *large]
+        """The tree as flat arrays."""
+        parts: list[list[Array]] = [[] for _ in range(self._arrays)]
+        for leaf, span in zip(_leaves(tree), self._spans, strict=True):
+            parts[span.array].append(_plain(leaf).reshape(-1))
+        return [jnp.concatenate(part) for part in parts]
 
     def unpack(self, arrays: Sequence[Array]) -> PyTree:
         """The tree of such arrays."""
-        rows = any(self._small)
-        return self._join(self._packing.unpack(arrays[0]) if rows else [], arrays[rows:])
+        return jax.tree.unflatten(self._structure, map(_as_keys, self._cut(arrays), self._spans))
 
     def read(self, arrays: Sequence[Array]) -> PyTree:
-        """The tree as NumPy arrays, each the caller's own."""
-        rows = any(self._small)
-        small = self._packing.read(np.asarray(arrays[0])) if rows else []
-        return self._join(small, [np.array(x) for x in arrays[rows:]])
+        """The tree as NumPy arrays, each the caller's own to write in; keys as words."""
+        return jax.tree.unflatten(self._structure, self._cut([np.array(x) for x in arrays]))
 
-    def _split(self, tree: PyTree) -> tuple[list[Any], list[Any]]:
-        """The small leaves, and the large ones."""
-        leaves = list(zip(_leaves(tree), self._small, strict=True))
-        return [x for x, small in leaves if small], [x for x, small in leaves if not small]
+    def _cut(self, arrays: Sequence[Any]) -> Iterable[Any]:
+        """The leaves in flat arrays, keys as words."""
+        return (arrays[s.array][s.start : s.end].reshape(s.shape) for s in self._spans)
 
-    def _join(self, small: Sequence[Any], large: Sequence[Any]) -> PyTree:
-        parts = {True: iter(small), False: iter(large)}
-        return jax.tree.unflatten(self._structure, [next(parts[kind]) for kind in self._small])
+
+def _plain_specs(make: Callable[[], PyTree]) -> tuple[list[jax.ShapeDtypeStruct], list[Any], Any]:
+    """Of a pytree, its leaves with the words of random keys in place of keys; the kind of each
+    leaf's keys, None where it has none; and the structure.
+    """
+    impls: list[Any] = []
+
+    def plain() -> PyTree:
+        tree = make()
+        impls.extend(jax.random.key_impl(x) if _is_key(x) else None for x in _leaves(tree))
+        return jax.tree.map(_plain, tree)
+
+    specs, structure = jax.tree.flatten(jax.eval_shape(plain))
+    return specs, impls, structure
 
 
 def _leaves(tree: PyTree) -> list[Any]:
@@ -179,4 +204,9 @@ def _from_words(rows: Array, leaf: _Leaf) -> Array:
     halves = (2,) if leaf.dtype.itemsize == 8 else ()
     words = rows.reshape(len(rows), *leaf.shape, *halves)
     value = jax.lax.bitcast_convert_type(words, leaf.carrier).astype(leaf.dtype)
+    return _as_keys(value, leaf)
+
+
+def _as_keys(value: Array, leaf: _Leaf | _Span) -> Array:
+    """A leaf's keys, of their words; another leaf as it is."""
     return value if leaf.key_impl is None else jax.random.wrap_key_data(value, impl=leaf.key_impl)
