@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -34,13 +34,14 @@ from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.differences import CENTRED, Axis, Chart, FiniteDifferences, Rows
 from worldline.physics.gradient import differentiate, stack
 from worldline.physics.host import call_host
+from worldline.physics.native_layout import MOVING, Layout, Spec
 from worldline.physics.native_moves import (
     constant_axis,
     control_axis,
     converging,
     quaternions,
 )
-from worldline.physics.native_rows import MOVING, Job, Scratch
+from worldline.physics.native_rows import Job, Scratch
 from worldline.physics.xla_ffi import View
 from worldline.types import Array, ArrayLike, Variation
 
@@ -60,11 +61,11 @@ class NativeState(NamedTuple):
     """What this engine keeps of a world between two steps."""
 
     words: Array
-    """MuJoCo's integration state, without inputs that are never given, and the fields of
-    `Reads.changes`: float64, as `(n,)` uint32."""
+    """MuJoCo's integration state, without inputs that are never given, and those fields of
+    `Reads.changes` that are not part of it: float64, as `(n,)` uint32."""
     tracked: dict[str, Array]
-    """For each of `Reads.changes` an array whose tangent is the field's; its value says nothing.
-    The next step's change begins here."""
+    """For each of `Reads.changes` but `MOVING` an array whose tangent is the field's; its value
+    says nothing. The next step's change begins here."""
 
 
 class NativePhysics(Physics):
@@ -110,11 +111,9 @@ class NativePhysics(Physics):
         self.digest = f"{model.digest} {reads} {self.num_threads} {gradient}"
         self._scratches: dict[tuple[int, int], Scratch] = {}
         self._moved = Scratch(model, reads, self.num_threads, converging(model.mj))
-        one_row = self._scratch().rows(1, Job("step", 1, (), ()))
-        self._held = one_row.held
-        words = 2 * (len(self._held) + sum(one_row.tracked_sizes))
-        self._layout = _layout(model, reads, words)
-        self._columns = {name: one_row.columns(name) for name in MOVING}
+        numbers = self._scratch().rows(1, Job("step", 1, (), ())).numbers
+        self._held, self._columns = numbers.held, numbers.columns
+        self._layout = Layout(model, reads, 2 * numbers.size)
         self._qpos_chart = Chart(model.nq, quaternions(model.mj))
 
     def start(
@@ -145,8 +144,10 @@ class NativePhysics(Physics):
         words = {"words": state.engine.words}
         moving = (state.qpos, state.qvel, state.act)
         after = self._run(call, words, inputs, state.variation, mask, moving)
-        before = state.engine.tracked
-        changes = {name: _since(x, before[name]) for name, x in after.changes.items()}
+        changes = {
+            name: _since(change, *(_moved_by(name, it) for it in (after, state)))
+            for name, change in after.changes.items()
+        }
         after = dataclasses.replace(after, changes=changes)
         if mask is True:
             return after
@@ -172,8 +173,10 @@ class NativePhysics(Physics):
             operands.append(value.reshape(self.input_shape(name)))
         operands += [variation[name] for name in call.variation]
         operands += moving
-        results = dict(zip(self._layout, _native.bind(*operands, call=call), strict=True))
+        layout = self._layout.results
+        results = dict(zip(layout, _native.bind(*operands, call=call), strict=True))
         changes = {name: results["change", name] for name in self.reads.changes}
+        tracked = {name: change for name, change in changes.items() if name not in MOVING}
         return PhysicsState(
             qpos=results["qpos"],
             qvel=results["qvel"],
@@ -183,7 +186,7 @@ class NativePhysics(Physics):
             changes=changes,
             variation=dict(variation),
             diverged=results["diverged"],
-            engine=NativeState(results["words"], changes),
+            engine=NativeState(results["words"], tracked),
         )
 
     def integration_state(self, state: PhysicsState) -> NDArray:
@@ -204,26 +207,6 @@ class NativePhysics(Physics):
             num_threads = max(1, self.num_threads // devices)
             self._scratches.setdefault(key, Scratch(self.model, self.reads, num_threads))
         return self._scratches[key]
-
-
-def _layout(
-    model: Model, reads: Reads, words: int
-) -> dict[str | tuple[str, str], tuple[tuple[int, ...], Any]]:
-    """What a call returns of one world, in order: name to shape and dtype."""
-    layout: dict[str | tuple[str, str], tuple[tuple[int, ...], Any]] = {
-        "words": ((words,), np.uint32),
-        "diverged": ((), np.bool_),
-        "time": ((), np.float32),
-        "qpos": ((model.nq,), np.float32),
-        "qvel": ((model.nv,), np.float32),
-        "act": ((model.na,), np.float32),
-    }
-    for name in reads.fields:
-        shape, dtype = model.data_field(name)
-        layout["field", name] = (shape, np.float32 if dtype.kind == "f" else dtype)
-    for name in reads.changes:
-        layout["change", name] = (model.data_field(name)[0], np.float32)
-    return layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,23 +233,23 @@ class _Call(Job):
 
     @property
     def differentiable(self) -> tuple[int, ...]:
-        """See `HostCall`: real numbers but the time, which moves with nothing."""
-        layout = enumerate(self.physics._layout.items())
-        return tuple(i for i, (name, (_, kind)) in layout if kind == np.float32 and name != "time")
+        """See `HostCall`."""
+        return self.physics._layout.differentiable
 
     def operand_shapes(self) -> list[tuple[int, ...]]:
         """See `HostCall`."""
         model, constants = self.physics.model, len(self.variation)
+        results = self.physics._layout.results
         state = len(self.names) - len(self.inputs) - constants
         shapes: list[tuple[int, ...]] = [()]
-        shapes += [self.physics._layout[name][0] for name in self.names[:state]]
+        shapes += [results[name][0] for name in self.names[:state]]
         shapes += [self.physics.input_shape(name) for name in self.inputs]
         shapes += [model.constant(name).shape for name in self.variation]
-        return shapes + [self.physics._layout[name][0] for name in MOVING]
+        return shapes + [results[name][0] for name in MOVING]
 
     def result_shapes(self) -> list[tuple[int, ...]]:
         """See `HostCall`."""
-        return [shape for shape, _ in self.physics._layout.values()]
+        return [shape for shape, _ in self.physics._layout.results.values()]
 
     def rows(self, operands: Sequence[NDArray]) -> Rows:
         """See `HostCall`."""
@@ -286,9 +269,10 @@ class _Call(Job):
             carried = self.reads <= number
             name = MOVING[number - self.reads] if carried else self.names[index]
             if carried:
-                start, size = self.physics._columns[name]
+                columns = physics._columns[name]
+                size = columns.stop - columns.start
                 chart = physics._qpos_chart if name == "qpos" else Chart(size)
-                axes.append(Axis.free(0, start, chart, len(rows.operands[0])))
+                axes.append(Axis.free(0, columns.start, chart, len(rows.operands[0])))
             elif self.kind == "start" and index == 0:
                 axes.append(Axis.free(0, 0, physics._qpos_chart, len(rows.operands[0])))
             else:
@@ -312,7 +296,7 @@ class _Call(Job):
         with scratch.lock, unwatched():
             batch = scratch.rows(_GRADIENT_ROWS, self)
             batch.advance(self, operands, ids)
-            outputs = [x[:number].astype(np.float64) for x in batch.numbers()]
+            outputs = [x[:number].astype(np.float64) for x in batch.derived]
             return outputs, ~batch.diverged()[:number]
 
     @functools.cached_property
@@ -338,7 +322,9 @@ class _Call(Job):
         results: Sequence[NDArray],
     ) -> None:
         """Runs the rows in `mask`, `(rows,)`, of operands and results `(rows, n)`."""
-        ids = None if mask.all() else np.flatnonzero(mask).astype(np.int32)
+        # Bytes are looked through in less time than NumPy takes to begin.
+        everywhere = mask.tobytes().find(b"\0") < 0
+        ids = None if everywhere else np.flatnonzero(mask).astype(np.int32)
         if ids is not None and not len(ids):
             for result in results:
                 result[...] = 0
@@ -427,23 +413,23 @@ _native.multiple_results = True
 def _evaluate(*operands: Array, call: _Call) -> list[Array]:
     arrays = [np.asarray(x) for x in operands[: call.reads]]
     mask, *rest = arrays
-    results = [
-        np.empty(mask.shape + shape, dtype) for shape, dtype in call.physics._layout.values()
-    ]
+    layout = call.physics._layout
+    results = [np.empty(mask.shape + shape, dtype) for shape, dtype in layout.host]
     if mask.size:
         rows, out = (
             [_words_as_state(x.reshape(mask.size, -1)) for x in them] for them in (rest, results)
         )
         call.bind(call.physics._scratch(), [mask.reshape(-1), *rows], out)()
-    return [jnp.asarray(x) for x in results]
+    return [jnp.asarray(x) for x in layout.of_host(*results)]
 
 
 @_native.def_abstract_eval
 def _shapes(mask: Any, *_: Any, call: _Call) -> list[jax.core.ShapedArray]:
-    return [
-        jax.core.ShapedArray(mask.shape + shape, np.dtype(dtype))
-        for shape, dtype in call.physics._layout.values()
-    ]
+    return _avals(mask.shape, call.physics._layout.results.values())
+
+
+def _avals(lead: tuple[int, ...], specs: Iterable[Spec]) -> list[jax.core.ShapedArray]:
+    return [jax.core.ShapedArray(lead + shape, np.dtype(dtype)) for shape, dtype in specs]
 
 
 def _batch(operands: Sequence[Array], axes: Sequence[Any], *, call: _Call) -> Any:
@@ -453,27 +439,43 @@ def _batch(operands: Sequence[Array], axes: Sequence[Any], *, call: _Call) -> An
 
 
 def _lower(ctx: Any, *operands: Any, call: _Call) -> Any:
-    """Within `jax.shard_map` over several devices of this process, the host is told which calls."""
+    """A call of the host, and what follows from what it gives.
+
+    Within `jax.shard_map` over several devices of this process, the host is told which calls.
+    """
+    layout, avals = call.physics._layout, ctx.avals_in[: call.reads]
+    given = _avals(avals[0].shape, layout.host)
     operands = operands[: call.reads]
     mesh = getattr(ctx.module_context.axis_context, "mesh", None)
     devices = 1 if mesh is None else mesh.local_mesh.size
-    avals = ctx.avals_in[: call.reads]
     if devices == 1:
-        return call_host(ctx.replace(avals_in=avals), _Everywhere(call), operands)
-    ctx = ctx.replace(avals_in=[jax.core.ShapedArray((), np.uint32), *avals])
-    return call_host(ctx, _OnDevices(call, devices), [stablehlo.partition_id(), *operands])
+        hosts = ctx.replace(avals_in=avals, avals_out=given)
+        results = call_host(hosts, _Everywhere(call), operands)
+    else:
+        told = [jax.core.ShapedArray((), np.uint32), *avals]
+        hosts = ctx.replace(avals_in=told, avals_out=given)
+        numbered = [stablehlo.partition_id(), *operands]
+        results = call_host(hosts, _OnDevices(call, devices), numbered)
+    with jax.enable_x64(True):
+        finish = mlir.lower_fun(layout.of_host, multiple_results=True)
+        return finish(ctx.replace(primitive=None, avals_in=given), *results)
 
 
 @jax.custom_jvp
-def _since(change: Array, before: Array) -> Array:
+def _since(change: Array, after: Array, before: Array) -> Array:
     """A change as it is; its tangent, that of the field after, less that of the field before."""
-    del before
+    del after, before
     return change
 
 
 @_since.defjvp
-def _since_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    return primals[0], tangents[0] - tangents[1]
+def _since_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    return primals[0], tangents[1] - tangents[2]
+
+
+def _moved_by(field: str, state: PhysicsState) -> Array:
+    """Of a field of `Reads.changes`, what has its tangent."""
+    return getattr(state, field) if field in MOVING else state.engine.tracked[field]
 
 
 batching.primitive_batchers[_native] = _batch

@@ -20,6 +20,7 @@ from worldline.mjlib import Batch
 from worldline.model import Model
 from worldline.physics.base import Reads
 from worldline.physics.native_constants import LastDerived, RowConstants
+from worldline.physics.native_layout import MOVING
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -37,9 +38,6 @@ _STATE = {
     "mocap_quat": mujoco.mjtState.mjSTATE_MOCAP_QUAT,
     "userdata": mujoco.mjtState.mjSTATE_USERDATA,
 }
-
-#: The parts of a state that are real numbers and travel on their own, beside the words.
-MOVING = ("qpos", "qvel", "act")
 
 #: Fields that `mj_step` leaves out, and the function that computes them after it. Gymnasium's
 #: `MujocoEnv` makes the same call at the same moment, so that `cfrc_ext` agrees bit for bit.
@@ -123,9 +121,16 @@ class Scratch:
         self._after_step = bool(_after_step(reads))
         self._batches: collections.OrderedDict[_Batch, Rows] = collections.OrderedDict()
         self._last_derived: dict[tuple[str, ...], LastDerived] = {}
+        self._last: _Found | None = None
 
     def rows(self, rows: int, job: Job) -> Rows:
         """The batch in which a job of so many rows is done."""
+        last = self._last
+        if last is None or last.job is not job or last.rows != rows:
+            last = self._last = _Found(job, rows, self._find(rows, job))
+        return last.found
+
+    def _find(self, rows: int, job: Job) -> Rows:
         begins = job.kind == "start"
         brief = begins and rows <= _FEW_ROWS and not job.variation
         what = _Batch(
@@ -161,6 +166,14 @@ class _Batch(NamedTuple):
     starts none ever is: what they would compute stays as after `mj_resetData`."""
 
 
+class _Found(NamedTuple):
+    """The batch of a job of so many rows."""
+
+    job: Job
+    rows: int
+    found: Rows
+
+
 def _after_step(reads: Reads) -> tuple[str, ...]:
     """The functions to call after a step, each once."""
     named = (*reads.fields, *reads.changes)
@@ -187,17 +200,18 @@ class Rows:
             if name not in _STATE
         }
         self.views = {name: batch.component(part) for name, part in _STATE.items()} | outputs
-        self.fields, self.tracked = reads.fields, reads.changes
-        self.tracked_sizes = [self.views[name].shape[1] for name in reads.changes]
         varied = {name: model.constant(name).dtype for name in variation}
         self.constants = RowConstants(batch, varied, last_derived)
-        never = [name for name in _ZERO_UNTIL_GIVEN if name not in reads.inputs]
-        held = np.ones(batch.state.shape[1], bool)
-        for name in never:
-            held[slice(*self._span(name))] = False
-        #: The columns of the batch's state that a state holds, in the order of its numbers.
-        self.held = np.flatnonzero(held)
-        self._parts = _spans(self.held)
+        self.numbers = Numbers(batch.state, self.views, reads)
+        fields = [(self.views[name], model.data_field(name)[1].kind) for name in reads.fields]
+        self._others = [view for view, kind in fields if kind != "f"]
+        moving = [self.views[name] for name in MOVING]
+        reals = [view for view, kind in fields if kind == "f"]
+        #: What has a derivative, in the order of `Layout`: live views.
+        self.derived = [*moving, *reals, *self.numbers.tracked]
+        changing = [self.views[name] for name in reads.changes]
+        self._reals = [self.views["time"], *moving, *reals, *changing]
+        self._changing = [self.numbers.columns[name] for name in reads.changes]
         batch.reset(np.zeros(1, np.int32))
         self.default = None if _RESET_READS & set(variation) else batch.state[0].copy()
         self.stage = mujoco.mjtStage.mjSTAGE_VEL if reads.refresh else mujoco.mjtStage.mjSTAGE_NONE
@@ -215,12 +229,13 @@ class Rows:
             job: what to do.
             operands: `(rows, n)` each; a state is float64.
             ids: which rows, int32; None for all.
-            results: `(rows, n)` each, in the order of `NativePhysics._layout`; a state is float64.
+            results: `(rows, n)` each, as in `Layout.host`; a state is float64.
         """
-        self._read(results, self.advance(job, operands, ids))
+        self.advance(job, operands, ids)
+        self._read(results, operands[0] if job.kind == "step" else results[0])
 
-    def advance(self, job: Job, operands: Sequence[NDArray], ids: NDArray | None) -> NDArray | None:
-        """Writes rows in and runs them; returns what the tracked fields were before a step."""
+    def advance(self, job: Job, operands: Sequence[NDArray], ids: NDArray | None) -> None:
+        """Writes rows in and runs them."""
         at = slice(None) if ids is None else ids
         begin, inputs, constants = job.parts(operands)
         self.failed.fill(False)
@@ -230,35 +245,16 @@ class Rows:
         if job.kind == "start":
             qpos, qvel = begin
             self._start({"qpos": qpos, "qvel": qvel, **inputs}, ids, at)
-            return None
-        (state,) = begin
-        for here, there in self._parts:
-            self.batch.state[at, there] = state[at, here]
+            return
+        self.numbers.put(begin[0], at)
         self._write(inputs, at)
         self._step(job.substeps, ids)
-        return state[:, len(self.held) :]
-
-    def columns(self, name: str) -> tuple[int, int]:
-        """Where a part of the state that is held begins in its numbers, and its size."""
-        start, end = self._span(name)
-        return int(np.searchsorted(self.held, start)), end - start
-
-    def _span(self, name: str) -> tuple[int, int]:
-        """The columns of the batch's state that a part of it is."""
-        part = self.views[name]
-        start = (part.ctypes.data - self.batch.state.ctypes.data) // part.itemsize
-        return (start, start + part.shape[1]) if part.size else (0, 0)
 
     def diverged(self) -> NDArray:
         """Which rows did not end where they should, `(rows,)` bool."""
         if not self.batch.any_warnings():
             return self.failed
         return self.failed | self.batch.warnings[:, _DIVERGED].any(axis=1)
-
-    def numbers(self) -> list[NDArray]:
-        """What has a derivative, in the order of `NativePhysics._layout`: live views."""
-        names = (*MOVING, *self.fields, *self.tracked)
-        return [view for view in (self.views[name] for name in names) if view.dtype.kind == "f"]
 
     def _write(self, values: Mapping[str, NDArray], at: Any) -> None:
         for name, value in values.items():
@@ -291,27 +287,71 @@ class Rows:
             at = slice(None) if ids is None else ids
             self.failed[at] |= self.batch.status[at] != 0
 
-    def _read(self, results: Sequence[NDArray], tracked_before: NDArray | None) -> None:
-        """Copies every row out."""
-        state, diverged, *values = results
-        nstate = len(self.held)
-        for here, there in self._parts:
-            state[:, here] = self.batch.state[:, there]
+    def _read(self, results: Sequence[NDArray], before: NDArray) -> None:
+        """Copies every row out; `before` is the state from which changes count."""
+        state, diverged, *others, numbers = results
+        self.numbers.take(state)
         diverged[:, 0] = self.diverged()
-        copied = ("time", *MOVING, *self.fields)
-        for name, result in zip(copied, values[: len(copied)], strict=True):
-            result[...] = self.views[name]
-        at = 0
-        changes = values[len(copied) :]
-        for name, size, result in zip(self.tracked, self.tracked_sizes, changes, strict=True):
-            after = state[:, nstate + at : nstate + at + size]
-            after[...] = self.views[name]
-            before = after if tracked_before is None else tracked_before[:, at : at + size]
-            result[...] = after - before
-            at += size
+        for result, view in zip(others, self._others, strict=True):
+            result[...] = view
+        began = (before[:, columns] for columns in self._changing)
+        np.concatenate([*self._reals, *began], axis=1, out=numbers)
 
 
-def _spans(columns: NDArray) -> list[tuple[slice, slice]]:
+class Numbers:
+    """The float64 numbers that a state is: the columns of a batch's rows without those of inputs
+    that are never given, and after them the fields of `Reads.changes` that are not among them.
+
+    Args:
+        state: a batch's state.
+        views: its parts, and outputs, by name.
+        reads: what is read of a batch.
+    """
+
+    def __init__(self, state: NDArray, views: Mapping[str, NDArray], reads: Reads) -> None:
+        self._state = state
+        spans = {name: _columns(views[name], state) for name in _STATE}
+        held = np.ones(state.shape[1], bool)
+        for name in _ZERO_UNTIL_GIVEN:
+            held[spans[name]] = name in reads.inputs
+        #: The columns of a batch's state, in the order of the numbers.
+        self.held = np.flatnonzero(held)
+        self._parts = _runs(self.held)
+        tracked = [name for name in reads.changes if name not in MOVING]
+        #: Live views of the fields that follow.
+        self.tracked = [views[name] for name in tracked]
+        ends = np.cumsum([len(self.held), *(view.shape[1] for view in self.tracked)]).tolist()
+        self.size = ends[-1]
+        #: Where the time, what is `MOVING` and what changes are among the numbers.
+        self.columns = {name: self._place(spans[name]) for name in ("time", *MOVING)}
+        self._after = [slice(*pair) for pair in itertools.pairwise(ends)]
+        self.columns |= dict(zip(tracked, self._after, strict=True))
+
+    def put(self, numbers: NDArray, at: Any) -> None:
+        """Writes states, `(rows, n)`, to the rows `at`."""
+        for here, there in self._parts:
+            self._state[at, there] = numbers[at, here]
+
+    def take(self, numbers: NDArray) -> None:
+        """Copies the states of all rows out."""
+        for here, there in self._parts:
+            numbers[:, here] = self._state[:, there]
+        for here, view in zip(self._after, self.tracked, strict=True):
+            numbers[:, here] = view
+
+    def _place(self, span: slice) -> slice:
+        """Where columns that are held are among the numbers."""
+        start = int(np.searchsorted(self.held, span.start))
+        return slice(start, start + span.stop - span.start)
+
+
+def _columns(part: NDArray, whole: NDArray) -> slice:
+    """The columns of an array that a view of some of them is."""
+    start = (part.ctypes.data - whole.ctypes.data) // part.itemsize if part.size else 0
+    return slice(start, start + part.shape[1])
+
+
+def _runs(columns: NDArray) -> list[tuple[slice, slice]]:
     """Ascending columns as runs without gaps: where each is among them, and which columns it is."""
     starts = [0, *(np.flatnonzero(np.diff(columns) > 1) + 1).tolist(), len(columns)]
     runs = [(start, end) for start, end in itertools.pairwise(starts) if end > start]
