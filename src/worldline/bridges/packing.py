@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -104,6 +104,7 @@ class _Span(NamedTuple):
     """Where a leaf lies: a part of one of the arrays."""
 
     shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     key_impl: Any
     """The kind of random keys that the leaf holds; None for an ordinary array."""
     array: int
@@ -112,49 +113,55 @@ class _Span(NamedTuple):
 
 
 class Bundle:
-    """Writes a pytree of worlds into few flat arrays: in one, end to end, all its small leaves of a
-    type.
+    """Writes a pytree of worlds into few flat arrays: all small leaves of real numbers end to end
+    in one, float32, and all other small ones in one, int32.
 
     Python, JAX and XLA each take their time for every array that enters or leaves a program.
 
     Args:
         make: gives the pytree, with `B` in front of every leaf. It is traced, not run.
-        small: numbers a world of the largest leaf that is not an array by itself.
+        small: values a world of the largest leaf that is not an array by itself.
     """
 
     def __init__(self, make: Callable[[], PyTree], small: int = 32) -> None:
         specs, impls, self._structure = _plain_specs(make)
         self._spans: list[_Span] = []
         sizes: list[int] = []
+        self._dtypes: list[np.dtype[Any]] = []
         shared: dict[np.dtype[Any], int] = {}
         for spec, impl in zip(specs, impls, strict=True):
-            array = len(sizes)
-            if math.prod(spec.shape[1:]) <= small:
-                array = shared.setdefault(spec.dtype, array)
+            array, dtype = len(sizes), spec.dtype
+            if math.prod(spec.shape[1:]) <= small and dtype.itemsize <= 4:
+                real = jnp.issubdtype(dtype, jnp.floating)
+                dtype = np.dtype(np.float32 if real else np.int32)
+                array = shared.setdefault(dtype, array)
             if array == len(sizes):
                 sizes.append(0)
+                self._dtypes.append(dtype)
             start, sizes[array] = sizes[array], sizes[array] + math.prod(spec.shape)
-            self._spans.append(_Span(spec.shape, impl, array, start, sizes[array]))
-        self._arrays = len(sizes)
+            self._spans.append(_Span(spec.shape, spec.dtype, impl, array, start, sizes[array]))
 
     def pack(self, tree: PyTree) -> list[Array]:
         """The tree as flat arrays."""
-        parts: list[list[Array]] = [[] for _ in range(self._arrays)]
+        parts: list[list[Array]] = [[] for _ in self._dtypes]
         for leaf, span in zip(_leaves(tree), self._spans, strict=True):
-            parts[span.array].append(_plain(leaf).reshape(-1))
+            parts[span.array].append(_plain(leaf).reshape(-1).astype(self._dtypes[span.array]))
         return [jnp.concatenate(part) for part in parts]
 
     def unpack(self, arrays: Sequence[Array]) -> PyTree:
         """The tree of such arrays."""
-        return jax.tree.unflatten(self._structure, map(_as_keys, self._cut(arrays), self._spans))
+        leaves = (self._leaf(arrays, span) for span in self._spans)
+        return jax.tree.unflatten(self._structure, map(_as_keys, leaves, self._spans))
 
     def read(self, arrays: Sequence[Array]) -> PyTree:
         """The tree as NumPy arrays, each the caller's own to write in; keys as words."""
-        return jax.tree.unflatten(self._structure, self._cut([np.array(x) for x in arrays]))
+        mine = [np.array(x) for x in arrays]
+        return jax.tree.unflatten(self._structure, [self._leaf(mine, s) for s in self._spans])
 
-    def _cut(self, arrays: Sequence[Any]) -> Iterable[Any]:
-        """The leaves in flat arrays, keys as words."""
-        return (arrays[s.array][s.start : s.end].reshape(s.shape) for s in self._spans)
+    def _leaf(self, arrays: Sequence[Any], span: _Span) -> Any:
+        """A leaf in arrays of JAX or NumPy; keys as words."""
+        part = arrays[span.array][span.start : span.end].reshape(span.shape)
+        return part if part.dtype == span.dtype else part.astype(span.dtype)
 
 
 def _plain_specs(make: Callable[[], PyTree]) -> tuple[list[jax.ShapeDtypeStruct], list[Any], Any]:
