@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
 import numpy as np
 
+from worldline.bridges import inline
 from worldline.bridges.packing import Bundle
 from worldline.env.worlds import Step, Worlds, WorldsState
 from worldline.types import Array, Observation, PyTree
@@ -44,8 +44,9 @@ class HeldWorlds:
         action = np.zeros((worlds.num_worlds, *worlds.env.action_low.shape), np.float32)
         self._bundle = Bundle(lambda: without_ranges(state))
         self._seen = Bundle(lambda: self._see(worlds.step(state, action)[1])[0])
-        self._pack, self._unpack = jax.jit(self._bundle.pack), jax.jit(self._bundle.unpack)
-        self._step = jax.jit(self._take_step)
+        self._pack = inline.jit(worlds, self._bundle.pack)
+        self._unpack = inline.jit(worlds, self._bundle.unpack)
+        self._step = inline.jit(worlds, self._take_step)
         self.put(state)
 
     @property

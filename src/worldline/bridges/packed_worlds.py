@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from worldline.bridges import inline
 from worldline.bridges.held_worlds import without_ranges
 from worldline.bridges.packing import Packing
 from worldline.env.worlds import Worlds, WorldsState
@@ -59,12 +60,12 @@ class PackedWorlds:
         real = [name for name in observed if jnp.issubdtype(obs[name].dtype, jnp.floating)]
         #: What a step gives that has a derivative.
         self.differentiable = (REALS, "reward", *real)
-        self.start = jax.jit(self._start)
-        self.begin = jax.jit(self._begin)
-        self.put = jax.jit(self._put)
-        self.unpack = jax.jit(self._unpack)
-        self.advance = jax.jit(self._advance)
-        self.pull = jax.jit(self._pull)
+        self.start = inline.jit(worlds, self._start)
+        self.begin = inline.jit(worlds, self._begin)
+        self.put = inline.jit(worlds, self._put)
+        self.unpack = inline.jit(worlds, self._unpack)
+        self.advance = inline.jit(worlds, self._advance)
+        self.pull = inline.jit(worlds, self._pull)
 
     def _start(self, keys: Key) -> dict[str, Array]:
         """All worlds at the start of their first episode, from their keys."""

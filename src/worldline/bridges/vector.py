@@ -35,6 +35,7 @@ from worldline.bridges.seeds import seed_keys
 from worldline.env.env import Env as WorldlineEnv
 from worldline.env.worlds import Step, Worlds, WorldsState
 from worldline.errors import ConfigError, VariationError, WorldlineError, did_you_mean
+from worldline.physics.host import raised_as_it_is
 from worldline.types import Key, Observation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -231,7 +232,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if drawn.all():
             state = self.worlds.reset(state.key, *state.given)
         elif drawn.any():
-            state = self.worlds.reset_where(state, drawn)
+            state = raised_as_it_is(self.worlds.reset_where)(state, drawn)
         self._hold(state)
 
     def _hold(self, state: WorldsState) -> None:

@@ -18,7 +18,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, byref, c_void_p, pointer, sizeof
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -40,6 +40,8 @@ from worldline.physics.xla_ffi import (
 )
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Host(Protocol):
@@ -134,6 +136,37 @@ class _Process:
 _process = _Process()
 
 
+class _Caller(threading.local):
+    """What this thread waits for, if it runs its programs itself; see `raised_as_it_is`."""
+
+    waits = False
+    raised: BaseException | None = None
+
+
+_caller = _Caller()
+
+
+def raised_as_it_is(program: Callable[P, R]) -> Callable[P, R]:
+    """A program that runs on its caller's thread: what is raised in its calls of the host is raised
+    by it, in place of an error of XLA's that speaks of it.
+
+    On the main thread that may be anything that a signal's handler raises, such as
+    `KeyboardInterrupt`.
+    """
+
+    @functools.wraps(program)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        _caller.waits = True
+        try:
+            return program(*args, **kwargs)
+        finally:
+            raised, _caller.waits, _caller.raised = _caller.raised, False, None
+            if raised is not None:
+                raise raised
+
+    return run
+
+
 def call_host(
     ctx: Any, host: Host, operands: Sequence[Any], has_side_effect: bool = False
 ) -> Sequence[Any]:
@@ -181,7 +214,9 @@ def _entry(handle: Callable[[Any], None]) -> Any:
                 metadata.state_type_id = _state
             else:
                 handle(frame)
-        except BaseException:
+        except BaseException as error:
+            if _caller.waits:
+                _caller.raised = error
             message = f"error calling the host: {traceback.format_exc()}".encode()
             arguments = ErrorArguments(sizeof(ErrorArguments), None, message, INTERNAL)
             return frame.api.contents.make_error(byref(arguments))
@@ -213,9 +248,9 @@ def _call(frame: Any) -> None:
 
 
 @CFUNCTYPE(None, c_void_p)
-def _end(number: int) -> None:
-    """A program is gone."""
-    _held.pop(number, None)
+def _end(number: int, held: dict[int, _Calls] = _held) -> None:
+    """A program is gone; perhaps after all that this module has."""
+    held.pop(number, None)
 
 
 _state = TypeId(0)

@@ -10,7 +10,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import mujoco
@@ -111,8 +111,11 @@ class PainterPool:
             for i, (thread, painter) in enumerate(zip(self._threads, self._painters, strict=True))
             if parts[i::number]
         ]
-        for future in waiting:
-            future.result()
+        try:
+            for future in waiting:
+                future.result()
+        finally:
+            wait(waiting)  # whatever was raised: the arrays may be gone after this
 
 
 class _Thread:
