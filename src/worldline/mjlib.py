@@ -147,7 +147,6 @@ class Batch:
         self.state = _view(lib.mjb_state(handle), np.float64, (rows, lib.mjb_nstate(handle)))
         warnings = int(mujoco.mjtWarning.mjNWARNING)
         self._warnings = _view(lib.mjb_warning(handle), np.int32, (rows, warnings, 2))
-        self._no_warnings = bytes(self._warnings.nbytes)
         #: How often each warning was raised, `(rows, mjNWARNING)` int32.
         self.warnings = self._warnings[:, :, 1]
         #: Nonzero where a row's last call failed, `(rows,)` int32.
@@ -161,10 +160,8 @@ class Batch:
         self._warnings.fill(0)
 
     def any_warnings(self) -> bool:
-        """Whether any row has a warning. Bytes are compared in less time than NumPy takes to begin
-        with `warnings.any()`.
-        """
-        return self._warnings.tobytes() != self._no_warnings
+        """Whether any row has a warning, faster than `warnings.any()`."""
+        return bool(np.count_nonzero(self._warnings))
 
     def component(self, component: mujoco.mjtState) -> NDArray:
         """The columns of `state` that hold one state component, `(rows, n)`."""

@@ -95,6 +95,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         self._held: HeldWorlds | None = None
         # What gives the observation that was shown last, of which no caller holds a part.
         self._shown: Callable[[], HostObservation] | None = None
+        self._everyone = np.ones(self.num_envs, bool)
         # The worlds whose new episode has begun, but has not been shown yet.
         self._waiting = np.zeros(self.num_envs, bool)
         self._last: LastStep | None = None
@@ -186,7 +187,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
             info = _info(seen.metrics, ~ended) | _final(final_obs, seen.metrics, ended)
         else:
-            info = _info(seen.metrics, np.ones_like(ended) if mask is None else mask)
+            info = _info(seen.metrics, self._everyone if mask is None else mask)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._waiting = ended
         if before is not None:

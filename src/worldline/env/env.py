@@ -331,11 +331,11 @@ class Env:
         Raises:
             ActionError: see `step`.
         """
-        shape, wanted = np.shape(action), (*lead, *self.action_low.shape)
+        array = action if isinstance(action, jax.Array) else np.asarray(action)
+        shape, wanted = array.shape, (*lead, *self.action_low.shape)
         if shape != wanted:
             raise ActionError(f"the action has shape {shape}; this environment takes {wanted}")
-        array = action if isinstance(action, jax.Array) else np.asarray(action)
-        if not jnp.issubdtype(array.dtype, jnp.floating):
+        if array.dtype.kind != "f" and not jnp.issubdtype(array.dtype, jnp.floating):
             raise ActionError(f"the action has dtype {array.dtype}; give floating point numbers")
         if not isinstance(array, jax.core.Tracer):
             finite = np.isfinite(np.asarray(array))
