@@ -175,17 +175,17 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
                 f"the episodes of {len(over)} worlds are over, that of world {over[0]} first; "
                 "call reset(options={'reset_mask': terminated | truncated})"
             )
-        if self.autoreset_mode is AutoresetMode.NEXT_STEP:
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._waiting.any():
             mask = ~self._waiting
-            if not mask.all() and np.shape(actions) == self.action_space.shape:
+            if np.shape(actions) == self.action_space.shape:
                 actions = np.where(mask[:, None], actions, 0)
         before = None if self.render_mode is None else worlds.state
-        look, final_obs = worlds.step(actions, mask)
+        look, look_at_ends = worlds.step(actions, mask)
         self._shown = lambda: look().obs
         seen = look()
         ended = seen.terminated | seen.truncated
         if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
-            info = _info(seen.metrics, ~ended) | _final(final_obs, seen.metrics, ended)
+            info = _info(seen.metrics, ~ended) | _final(look_at_ends(), seen.metrics, ended)
         else:
             info = _info(seen.metrics, self._everyone if mask is None else mask)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
@@ -416,9 +416,9 @@ def _info(metrics: Mapping[str, NDArray], rows: NDArray) -> Info:
     return info
 
 
-def _final(final_obs: Any, metrics: Mapping[str, NDArray], ended: NDArray) -> Info:
+def _final(obs: HostObservation, metrics: Mapping[str, NDArray], ended: NDArray) -> Info:
     """The true ends of episodes, in Gymnasium's layout."""
-    obs, final = jax.device_get(final_obs), np.full(len(ended), None, object)
+    final = np.full(len(ended), None, object)
     for row in np.flatnonzero(ended):
         final[row] = jax.tree.map(lambda leaf, row=row: leaf[row].copy(), obs)
     return {
