@@ -22,8 +22,9 @@ class Layout:
     """The results of a call, of one world.
 
     The host gives few arrays, since each costs time of its own there: the words, whether the
-    world diverged, the fields of `Reads` that are no real numbers, and all real numbers side by
-    side. These are float64; to make of them what the results are is left to the compiled program.
+    world diverged, the fields of `Reads`, and all other real numbers side by side. These are
+    float64; to make of them what the results are is left to the compiled program. Fields are not
+    among them, since they may be large: then it costs less to copy each once, as what it is to be.
 
     Args:
         model: what is simulated.
@@ -47,13 +48,13 @@ class Layout:
             self.results["field", name] = (shape, np.float32 if dtype.kind == "f" else dtype)
         for name in reads.changes:
             self.results["change", name] = (fields[name][0], np.float32)
-        reals = [math.prod(shape) for shape, dtype in self.results.values() if dtype == np.float32]
-        changing = [math.prod(fields[name][0]) for name in reads.changes]
-        #: What the host gives. The real numbers are those of the results in their order, of a
-        #: change what the field is now; and after them what each of the changes began with.
-        self.host: list[Spec] = [it for it in self.results.values() if it[1] != np.float32]
-        self.host.append(((sum(reals) + sum(changing),), np.float64))
-        self._size_of_changes = sum(changing)
+        side_by_side = {name: shape for name, (shape, _) in self.results.items() if _joins(name)}
+        size = sum(map(math.prod, side_by_side.values()))
+        self._size_of_changes = sum(math.prod(fields[name][0]) for name in reads.changes)
+        #: What the host gives. The numbers side by side are those of the results in their order, of
+        #: a change what the field is now; and after them what each of the changes began with.
+        self.host: list[Spec] = [it for name, it in self.results.items() if not _joins(name)]
+        self.host.append(((size + self._size_of_changes,), np.float64))
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -74,7 +75,7 @@ class Layout:
         *others, numbers = given
         rest, start = iter(others), 0
         for name, (shape, dtype) in self.results.items():
-            if dtype != np.float32:
+            if not _joins(name):
                 yield next(rest)
                 continue
             end = start + math.prod(shape)
@@ -84,3 +85,8 @@ class Layout:
                 values = values - numbers[..., start + shift : end + shift]
             yield values.astype(dtype).reshape(numbers.shape[:-1] + shape)
             start = end
+
+
+def _joins(name: str | tuple[str, str]) -> bool:
+    """Whether a result is among the numbers side by side."""
+    return name not in ("words", "diverged") and name[0] != "field"

@@ -203,14 +203,13 @@ class Rows:
         varied = {name: model.constant(name).dtype for name in variation}
         self.constants = RowConstants(batch, varied, last_derived)
         self.numbers = Numbers(batch.state, self.views, reads)
-        fields = [(self.views[name], model.data_field(name)[1].kind) for name in reads.fields]
-        self._others = [view for view, kind in fields if kind != "f"]
+        self._fields = [self.views[name] for name in reads.fields]
+        real = [view for view in self._fields if view.dtype.kind == "f"]
         moving = [self.views[name] for name in MOVING]
-        reals = [view for view, kind in fields if kind == "f"]
         #: What has a derivative, in the order of `Layout`: live views.
-        self.derived = [*moving, *reals, *self.numbers.tracked]
-        changing = [self.views[name] for name in reads.changes]
-        self._reals = [self.views["time"], *moving, *reals, *changing]
+        self.derived = [*moving, *real, *self.numbers.tracked]
+        self._side_by_side = [self.views["time"], *moving]
+        self._side_by_side += [self.views[name] for name in reads.changes]
         self._changing = [self.numbers.columns[name] for name in reads.changes]
         batch.reset(np.zeros(1, np.int32))
         self.default = None if _RESET_READS & set(variation) else batch.state[0].copy()
@@ -289,13 +288,13 @@ class Rows:
 
     def _read(self, results: Sequence[NDArray], before: NDArray) -> None:
         """Copies every row out; `before` is the state from which changes count."""
-        state, diverged, *others, numbers = results
+        state, diverged, *fields, numbers = results
         self.numbers.take(state)
         diverged[:, 0] = self.diverged()
-        for result, view in zip(others, self._others, strict=True):
+        for result, view in zip(fields, self._fields, strict=True):
             result[...] = view
         began = (before[:, columns] for columns in self._changing)
-        np.concatenate([*self._reals, *began], axis=1, out=numbers)
+        np.concatenate([*self._side_by_side, *began], axis=1, out=numbers)
 
 
 class Numbers:
