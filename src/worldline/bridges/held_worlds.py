@@ -53,6 +53,7 @@ class HeldWorlds:
         self._bundle = Bundle(lambda: (without_ranges(state), self._nothing))
         self._pack = inline.jit(worlds, self._bundle.pack)
         self._unpack = inline.jit(worlds, self._bundle.unpack)
+        self._ask = inline.jit(worlds, lambda arrays: self._bundle.unpack(arrays)[1])
         self._step = inline.jit(worlds, self._take_step)
         self.put(state)
 
@@ -81,10 +82,12 @@ class HeldWorlds:
         """
         checked = self._worlds.env.check_action(action, (self._worlds.num_worlds,))
         self._arrays, seen = self._step(self._arrays, self._ranges, checked, mask)
-        return functools.partial(self._seen.read, seen), functools.partial(self._ask, self._arrays)
+        arrays = self._arrays
 
-    def _ask(self, arrays: Sequence[Array]) -> Any:
-        return jax.tree.map(np.array, self._unpack(arrays)[1])
+        def ask() -> Any:
+            return jax.tree.map(np.array, self._ask(arrays))
+
+        return functools.partial(self._seen.read, seen), ask
 
     def _take_step(
         self, arrays: Sequence[Array], ranges: Ranges, action: Array, mask: Array | None

@@ -6,15 +6,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from worldline.types import Array, PyTree
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,16 +69,6 @@ class Packing:
         leaves, start = [], 0
         for leaf in self._layout:
             leaves.append(_from_words(rows[:, start : start + leaf.words], leaf))
-            start += leaf.words
-        return jax.tree.unflatten(self._structure, leaves)
-
-    def read(self, rows: NDArray) -> PyTree:
-        """The tree in `(B, words)` int32 as NumPy arrays, which share no memory; keys as words."""
-        leaves, start = [], 0
-        for leaf in self._layout:
-            words = rows[:, start : start + leaf.words].copy()
-            value = words.view(leaf.carrier).astype(leaf.dtype, copy=False)
-            leaves.append(value.reshape(len(rows), *leaf.shape))
             start += leaf.words
         return jax.tree.unflatten(self._structure, leaves)
 
