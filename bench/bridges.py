@@ -46,13 +46,11 @@ class BridgesBench:
     """What to measure: TorchRL rollouts, those beside BraxEnv as it comes, `make_vec`, and training
     with Stable-Baselines3."""
     batches: tuple[int, ...] = (4, 16, 128, 1024)
-    """Batch sizes of the TorchRL rollouts."""
+    """Batch sizes of the TorchRL rollouts, and of those beside BraxEnv as it comes."""
     steps: int = 100
     """Steps of a rollout."""
-    cleared_batches: tuple[int, ...] = (16,)
-    """Batch sizes beside BraxEnv as it comes, which compiles for most of a minute each period."""
     cleared_steps: int = 20
-    """Steps of a rollout there: BraxEnv's period."""
+    """Steps of a rollout beside BraxEnv as it comes: its period, in which it compiles anew."""
     num_envs: int = 256
     """Environments of `gymnasium.make_vec` and of EnvPool."""
     gymnasium_envs: int = 16
@@ -131,7 +129,7 @@ def speed_parts(config: BridgesBench) -> Iterator[tuple[str, list[Contender], Ju
         for batch in config.batches:
             yield f"TorchRL, ant, batch {batch}", torchrl_contenders(config, batch), judge_torchrl
     if "cleared" in config.parts and config.peers:
-        for batch in config.cleared_batches:
+        for batch in config.batches:
             name = f"TorchRL, ant, beside cleared caches, batch {batch}"
             yield name, cleared_contenders(config, batch), judge_cleared
     if "gymnasium" in config.parts:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from worldline.bridges import inline
 from worldline.bridges.held_worlds import without_ranges
@@ -53,8 +54,10 @@ class PackedWorlds:
     ) -> None:
         self._worlds, self._observed = worlds, observed
         self._requires_grad, self._keep_before = requires_grad, keep_before
+        # A picture shows, and a gradient passes through, what no later step reads.
+        kept = None if requires_grad or keep_before else self._read_by_steps()
         # The ranges of a domain have no axis `B`; nothing changes them here.
-        self.packing = Packing(lambda: without_ranges(worlds.reset(jax.random.key(0))))
+        self.packing = Packing(self._first, kept)
         example = jax.ShapeDtypeStruct((worlds.num_worlds, self.packing.words), jnp.int32)
         obs = jax.eval_shape(lambda world: parts_of(self._unpack(world).obs), example)
         real = [name for name in observed if jnp.issubdtype(obs[name].dtype, jnp.floating)]
@@ -66,6 +69,35 @@ class PackedWorlds:
         self.unpack = inline.jit(worlds, self._unpack)
         self.advance = inline.jit(worlds, self._advance)
         self.pull = inline.jit(worlds, self._pull)
+
+    def _first(self) -> WorldsState:
+        """Any worlds, without ranges."""
+        return without_ranges(self._worlds.reset(jax.random.key(0)))
+
+    def _read_by_steps(self) -> list[bool]:
+        """For each leaf of worlds, whether anything that is ever shown depends on it.
+
+        The rest, such as metrics and fields that are read where they are made, need not travel: of
+        an ant that is a third.
+        """
+        state, env = jax.eval_shape(self._first), self._worlds.env
+        shape = (self._worlds.num_worlds, *env.action_low.shape)
+
+        def step(state: WorldsState, action: Array) -> tuple[WorldsState, Any]:
+            after, step = self._worlds.step(self._with_ranges(state), action)
+            ends = (step.reward, step.terminated, step.truncated, step.final_obs)
+            # A world that a mask leaves out, or that diverges, shows its present observation.
+            return without_ranges(after), (ends, after.obs, state.obs)
+
+        program = jax.make_jaxpr(step)(state, jax.ShapeDtypeStruct(shape, jnp.float32)).jaxpr
+        leaves = len(jax.tree.leaves(state))
+        shown = [True] * (len(program.outvars) - leaves)
+        read, known = [False] * leaves, [True] * leaves
+        while read != known:
+            known = read
+            _, needed = dce_jaxpr(program, [*known, *shown])
+            read = [a or b for a, b in zip(known, needed[:leaves], strict=True)]
+        return read
 
     def _start(self, keys: Key) -> dict[str, Array]:
         """All worlds at the start of their first episode, from their keys."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -43,16 +44,18 @@ class Packing:
 
     Args:
         make: gives the pytree, with `B` in front of every leaf. It is traced, not run.
+        kept: whether to write each leaf; one that is not comes back as zeros. None: all of them.
     """
 
-    def __init__(self, make: Callable[[], PyTree]) -> None:
+    def __init__(self, make: Callable[[], PyTree], kept: Sequence[bool] | None = None) -> None:
         specs, impls, self._structure = _plain_specs(make)
         self._layout = [_leaf(spec, impl) for spec, impl in zip(specs, impls, strict=True)]
+        self._kept = [True] * len(specs) if kept is None else list(kept)
 
     @property
     def words(self) -> int:
         """The length of a row."""
-        return sum(leaf.words for leaf in self._layout)
+        return sum(leaf.words for leaf in itertools.compress(self._layout, self._kept))
 
     @property
     def num_reals(self) -> int:
@@ -62,14 +65,17 @@ class Packing:
     def pack(self, tree: PyTree) -> Array:
         """The tree as `(B, words)` int32."""
         pairs = zip(_leaves(tree), self._layout, strict=True)
-        return _join([_to_words(_plain(x), leaf) for x, leaf in pairs])
+        kept = itertools.compress(pairs, self._kept)
+        return _join([_to_words(_plain(x), leaf) for x, leaf in kept])
 
     def unpack(self, rows: Array) -> PyTree:
         """The tree that was packed into `(B, words)` int32."""
         leaves, start = [], 0
-        for leaf in self._layout:
-            leaves.append(_from_words(rows[:, start : start + leaf.words], leaf))
-            start += leaf.words
+        for leaf, kept in zip(self._layout, self._kept, strict=True):
+            end = start + leaf.words if kept else start
+            words = rows[:, start:end] if kept else jnp.zeros((len(rows), leaf.words), jnp.int32)
+            leaves.append(_from_words(words, leaf))
+            start = end
         return jax.tree.unflatten(self._structure, leaves)
 
     def reals(self, tree: PyTree) -> Array:
