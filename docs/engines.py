@@ -1,9 +1,9 @@
-"""Writes the table of tasks that MJX runs into the guide to engines: `python docs/engines.py`."""
+"""Writes into the guide which engines run which tasks: `python docs/engines.py`."""
 
 from pathlib import Path
 
 from worldline.env.task import reads_of
-from worldline.physics.mjx import refusal
+from worldline.physics import mjx, warp
 from worldline.tasks.registry import list_tasks, load_task
 
 PAGE = Path(__file__).parent / "guides" / "engines.md"
@@ -11,21 +11,22 @@ BEGIN, END = "<!-- begin: python docs/engines.py -->\n", "<!-- end -->\n"
 
 
 def table() -> str:
-    """A line for each family of tasks, and for each thing that MJX lacks of some."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+    """A line for each family of tasks, and for each thing that an engine lacks of some."""
+    reasons: dict[tuple[str, ...], list[str]] = {}
     for name in list_tasks():
         task = load_task(name)
-        reads = reads_of(task)
-        why = refusal(task.model, reads).partition(" lacks ")[2].partition("; use")[0]
-        reasons.setdefault((name.partition("/")[0], why), []).append(name)
-    families = [family for family, _ in reasons]
-    lines = ["| tasks | on `mjx` |", "|---|---|"]
-    for (family, why), names in sorted(reasons.items()):
+        refused = (engine.refusal(task.model, reads_of(task)) for engine in (mjx, warp))
+        why = [line.partition(" lacks ")[2].partition("; use")[0] for line in refused]
+        reasons.setdefault((name.partition("/")[0], *why), []).append(name)
+    families = [family for family, *_ in reasons]
+    lines = ["| tasks | on `mjx` | on `warp` |", "|---|---|---|"]
+    for (family, *why), names in sorted(reasons.items()):
         each = ", ".join(f"`{name}`" for name in names)
-        if not why:
+        if not any(why):
             which = "all" if families.count(family) == 1 else "the other"
             each = f"`{family}/*`: {which} {len(names)}"
-        lines.append(f"| {each} | {f'no: it lacks {why}' if why else 'yes'} |")
+        said = (f"no: it lacks {lack}" if lack else "yes" for lack in why)
+        lines.append(f"| {' | '.join((each, *said))} |")
     return "\n".join(lines) + "\n"
 
 

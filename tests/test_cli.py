@@ -339,8 +339,9 @@ def test_the_list_of_tasks_is_true(capsys):
         env = worldline.make(name)
         spaces = [str(space.shape) for space in (env.observation_space, env.action_space)]
         rate = f"{1 / env.task.control_timestep:.0f} Hz"
-        assert shown[name] == [*spaces, rate, str(env.task.episode_length), "native, mjx"]
-    assert shown["suite/fish-swim"][-1] == "native"  # MJX has not all that the fish is made of
+        assert shown[name] == [*spaces, rate, str(env.task.episode_length), "native, mjx, warp"]
+    # MJX has not all that the fish is made of.
+    assert shown["suite/fish-swim"][-1] == "native, warp"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from worldline.env.task import reads_of
 from worldline.errors import MissingExtraError, VariationError
 from worldline.model import Model
-from worldline.physics.mjx import refusal
+from worldline.physics import mjx, warp
 from worldline.tasks.registry import list_tasks, load_task, make
 from worldline.variation import features_of
 from worldline.variation.distributions import text
@@ -31,7 +31,8 @@ def tasks() -> Iterator[str]:
         rate = f"{1 / env.task.control_timestep:.0f} Hz"
         length = env.task.episode_length or "-"
         reads = reads_of(env.task)
-        engines = "native" if refusal(env.model, reads) else "native, mjx"
+        others = (it for it in (mjx, warp) if not it.refusal(env.model, reads))
+        engines = ", ".join(("native", *(it.__name__.rpartition(".")[2] for it in others)))
         yield row.format(name, size, str(action.shape), rate, length, engines)
 
 

@@ -35,7 +35,7 @@ class TrainConfig:
     seeds: int = 1
     """Train so many seeds in one program: `seed`, `seed + 1`, ..."""
     physics: str = "native"
-    """The engine: native, mjx or fake."""
+    """The engine: native, mjx, warp or fake."""
     action_repeat: int = 1
     """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
     up, and images are drawn once."""

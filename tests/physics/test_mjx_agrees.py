@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mjx_worlds import in_mjx
+from native_worlds import in_mjx
 
 from worldline.env.env import Env
 from worldline.env.task import reads_of

@@ -10,7 +10,7 @@ import mujoco
 import pytest
 from cases import CONSTANTS, READS, assert_close, case, jacobian
 from jax.extend.core import subjaxprs
-from mjx_worlds import in_mjx
+from native_worlds import in_mjx
 
 from worldline.model import Model
 from worldline.physics.mjx import MjxPhysics

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mjx_worlds import in_mjx
+from native_worlds import in_mjx
 
 from worldline.model import Model
 from worldline.physics.mjx import MjxPhysics

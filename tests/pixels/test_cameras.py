@@ -9,9 +9,10 @@ import pytest
 import scenes
 from viewers import VIEWS, cameras_of, world
 
+from worldline import warplib
 from worldline.errors import ConfigError, VariationError
 from worldline.model import Model
-from worldline.pixels import opengl, renderer, warp
+from worldline.pixels import opengl, renderer
 from worldline.pixels.camera import Camera
 from worldline.pixels.cameras import Cameras
 from worldline.pixels.renderer import RendererUnavailableError
@@ -193,7 +194,7 @@ def test_mistakes_are_told():
 
 def test_a_machine_without_a_renderer(monkeypatch):
     monkeypatch.setattr(opengl, "backend", lambda: None)
-    monkeypatch.setattr(warp, "installed", lambda: False)
+    monkeypatch.setattr(warplib, "installed", lambda: False)
     with pytest.raises(RendererUnavailableError, match=r"apt-get install libegl1.*pip install"):
         Cameras(Model(scenes.SHAPES), VIEWS)
 

@@ -79,8 +79,9 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         seed: as if given to `set_seed`.
 
     Raises:
-        ConfigError: a batch size with another number of elements, a `frame_skip` below 1, or
-            `pixels_only` without `from_pixels`.
+        ConfigError: a batch size with another number of elements, a `frame_skip` below 1,
+            `pixels_only` without `from_pixels`, or `requires_grad` where the engine has no
+            derivatives.
     """
 
     available_envs = _TaskNames()
@@ -112,6 +113,11 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
             raise ConfigError(f"frame_skip is {frame_skip}; give 1 to take each action once")
         if pixels_only and not from_pixels:
             raise ConfigError("pixels_only leaves nothing to observe; set from_pixels as well")
+        if requires_grad and not worlds.env.physics.differentiable:
+            raise ConfigError(
+                f"the engine {worlds.env.physics.name!r} has no derivatives; leave requires_grad "
+                "out, or use physics='native' or physics='mjx'"
+            )
         super().__init__(device="cpu" if device is None else device, batch_size=shape)
         self.worlds = worlds = worlds if frame_skip == 1 else worlds.repeating(frame_skip)
         self.requires_grad = requires_grad

@@ -16,6 +16,7 @@ Engine: TypeAlias = str | Callable[[Model, Reads], Physics]
 _ENGINES = {
     "native": "worldline.physics.native:NativePhysics",
     "mjx": "worldline.physics.mjx:MjxPhysics",
+    "warp": "worldline.physics.warp:WarpPhysics",
     "fake": "worldline.physics.fake:FakePhysics",
 }
 

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import mujoco
 
+from worldline import warplib
 from worldline.errors import ConfigError, WorldlineError, did_you_mean
 from worldline.model import Model
 from worldline.pixels import opengl, warp
@@ -65,7 +66,7 @@ def open_renderer(
 
 def _order() -> tuple[str, ...]:
     """Fastest first: on a CPU that is OpenGL, with which Mesa draws on the CPU too."""
-    on_card = warp.installed() and warp.has_nvidia()
+    on_card = warplib.installed() and warplib.has_nvidia()
     return ("warp", "opengl") if on_card else ("opengl", "warp")
 
 
@@ -81,9 +82,9 @@ def _opengl() -> _Way:
 
 def _warp() -> _Way:
     """MuJoCo Warp: on its card, or on each core."""
-    if not warp.installed():
+    if not warplib.installed():
         raise RendererUnavailableError(f"MuJoCo Warp is not installed, {_GET_WARP}")
-    if warp.has_nvidia():
+    if warplib.has_nvidia():
         return _Way(warp.WarpPainter, 1, "MuJoCo Warp's ray tracer (NVIDIA)")
     cores = _cores()
     return _Way(warp.WarpPainter, cores, f"MuJoCo Warp's ray tracer (CPU, {cores} threads)")

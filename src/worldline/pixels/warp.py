@@ -7,8 +7,6 @@ drawn on a machine, which takes half a minute, and kept in Warp's own cache.
 from __future__ import annotations
 
 import copy
-import ctypes.util
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -18,6 +16,7 @@ import numpy as np
 from worldline.errors import ModelError
 from worldline.pixels.camera import Camera
 from worldline.pixels.painter import NDArray, Painter, Picture
+from worldline.warplib import mujoco_warp, warp
 
 #: MjData fields that the rays meet.
 _POSES = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
@@ -31,25 +30,6 @@ _OWN = frozenset((
 _LENSES = frozenset(("cam_fovy", "cam_intrinsic"))
 
 
-def installed() -> bool:
-    """Whether MuJoCo Warp can be imported."""
-    return importlib.util.find_spec("mujoco_warp") is not None
-
-
-def has_nvidia() -> bool:
-    """Whether Warp has an NVIDIA card to run on."""
-    driver = ctypes.util.find_library("cuda") or ctypes.util.find_library("nvcuda")
-    return driver is not None and bool(_warp().is_cuda_available())
-
-
-def _warp() -> Any:
-    """Warp, without its greeting."""
-    import warp
-
-    warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)
-    return warp
-
-
 class WarpPainter(Painter):
     """A batch of worlds at a time; on a CPU on the calling thread alone."""
 
@@ -58,17 +38,14 @@ class WarpPainter(Painter):
 
     def __init__(self, model: mujoco.MjModel, cameras: Sequence[Camera]) -> None:
         super().__init__(model, cameras)
-        self._wp = _warp()
-        import mujoco_warp
-
-        self._mjw: Any = mujoco_warp
+        self._wp, self._mjw = warp(), mujoco_warp()
         try:
-            self._stored = mujoco_warp.put_model(model)
+            self._stored = self._mjw.put_model(model)
         except NotImplementedError as error:
             raise ModelError(
                 f"MuJoCo Warp cannot take the model ({error}); use renderer='opengl'"
             ) from error
-        self._data = mujoco_warp.make_data(model, nworld=self.most)
+        self._data = self._mjw.make_data(model, nworld=self.most)
         self._poses = {
             name: np.zeros((self.most, *getattr(self.stage.data, name).shape), np.float32)
             for name in _POSES

@@ -1,7 +1,9 @@
-"""Worlds of the native engine put into MJX as they are, so that few programs are compiled."""
+"""Worlds of the native engine put into others as they are."""
 
+import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
@@ -10,6 +12,7 @@ import plain_mujoco
 from worldline.physics.base import INPUTS, PhysicsState
 from worldline.physics.mjx import MjxPhysics, MjxState
 from worldline.physics.native import NativePhysics
+from worldline.physics.warp import WarpPhysics
 
 
 def in_mjx(physics: MjxPhysics, native: NativePhysics, state: PhysicsState) -> PhysicsState:
@@ -17,13 +20,11 @@ def in_mjx(physics: MjxPhysics, native: NativePhysics, state: PhysicsState) -> P
 
     In MJX's precision: the float64 of native's own state under `jax_enable_x64`.
     """
-    rows = native.integration_state(state)
-    lead = rows.shape[:-1]
-    flat = [_parts(native, row) for row in rows.reshape(-1, rows.shape[-1])]
+    parts = parts_of(native, state)
+    lead = parts["time"].shape
 
     def part(name: str) -> Any:
-        values = np.stack([world[name] for world in flat])
-        return jnp.asarray(values.reshape((*lead, *values.shape[1:])), jnp.result_type(float))
+        return jnp.asarray(parts[name], jnp.result_type(float))
 
     def empty(names: tuple[str, ...]) -> dict[str, Any]:
         shapes = {name: physics.model.data_field(name)[0] for name in names}
@@ -44,6 +45,26 @@ def in_mjx(physics: MjxPhysics, native: NativePhysics, state: PhysicsState) -> P
             tracked=empty(physics.reads.changes),
         ),
     )
+
+
+def in_warp(physics: WarpPhysics, native: NativePhysics, state: PhysicsState) -> PhysicsState:
+    """The same world, or worlds `(B, ...)`; its fields are those of a start there."""
+    parts = {name: jnp.float32(x) for name, x in parts_of(native, state).items()}
+    inputs = {name: parts[name] for name in (*physics.reads.inputs,)}
+    start = physics.start
+    for _ in parts["time"].shape:
+        start = jax.vmap(start)
+    placed = start(parts["qpos"], parts["qvel"], state.variation, inputs)
+    engine = placed.engine._replace(qacc_warmstart=parts["qacc_warmstart"])
+    return dataclasses.replace(placed, time=parts["time"], engine=engine)
+
+
+def parts_of(native: NativePhysics, state: PhysicsState) -> dict[str, np.ndarray]:
+    """What the integration states of worlds hold, by MjData field, with the worlds' axes."""
+    rows = native.integration_state(state)
+    flat = [_parts(native, row) for row in rows.reshape(-1, rows.shape[-1])]
+    stacked = {name: np.stack([world[name] for world in flat]) for name in flat[0]}
+    return {name: x.reshape((*rows.shape[:-1], *x.shape[1:])) for name, x in stacked.items()}
 
 
 def _parts(native: NativePhysics, row: np.ndarray) -> dict[str, np.ndarray]:
