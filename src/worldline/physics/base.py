@@ -19,6 +19,13 @@ from worldline.types import Array, ArrayLike, PyTree, Variation
 INPUTS = ("ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "act", "userdata")
 
 
+#: Those that stay as they were given until they are given anew.
+HELD = tuple(name for name in INPUTS if name != "act")
+
+#: Beyond this MuJoCo, too, calls a state bad (`mjMAXVAL`).
+_LARGEST = 1e10
+
+
 @dataclasses.dataclass(frozen=True)
 class Reads:
     """What a task reads of the physics after a step, beside `qpos`, `qvel`, `act` and `time`; and
@@ -37,6 +44,11 @@ class Reads:
     inputs: tuple[str, ...] = INPUTS
     """Those of `INPUTS` that are ever given, at a start or for a step. The others stay as the model
     has them, and a state need not hold them."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All fields that are read, once each."""
+        return tuple(dict.fromkeys((*self.fields, *self.changes)))
 
 
 #: A task that reads the state alone.
@@ -109,7 +121,7 @@ class Physics(abc.ABC):
     """Whether JAX can differentiate through `start` and `step`."""
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
-        for field in (*reads.fields, *reads.changes):
+        for field in reads.named:
             model.data_field(field)
         self.model = model
         self.reads = reads
@@ -216,6 +228,12 @@ def input_shape(model: Model, name: str) -> tuple[int, ...]:
     if name not in INPUTS:
         raise ModelError(f"{name!r} is no input of the physics{did_you_mean(name, INPUTS)}")
     return model.data_field(name)[0]
+
+
+def acceptable(*arrays: Array) -> Array:
+    """Whether all numbers are finite and of a size that MuJoCo accepts, `()` bool."""
+    sound = [(jnp.abs(x) < _LARGEST).all() for x in arrays]  # NaN is not
+    return jnp.stack(sound).all()
 
 
 def flat_size(shape: tuple[int, ...]) -> int:

@@ -39,9 +39,7 @@ class FakePhysics(Physics):
         super().__init__(model, reads)
         data = mujoco.MjData(model.mj)
         mujoco.mj_forward(model.mj, data)
-        self._fields = {
-            name: np.asarray(getattr(data, name)) for name in (*reads.fields, *reads.changes)
-        }
+        self._fields = {name: np.asarray(getattr(data, name)) for name in reads.named}
         self._push = _push_matrix(model.mj)
 
     def start(

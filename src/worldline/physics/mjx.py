@@ -22,7 +22,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from worldline.errors import ModelError, VariationError
 from worldline.model import Model
-from worldline.physics.base import INPUTS, NOTHING, Physics, PhysicsState, Reads
+from worldline.physics.base import HELD, NOTHING, Physics, PhysicsState, Reads, acceptable
 from worldline.physics.mjx_constants import DERIVED_FROM, derive
 from worldline.physics.mjx_ignored import FIELDS, ignored
 from worldline.physics.mjx_source import DataJAX, mjx
@@ -49,9 +49,6 @@ _OF_THE_STEP = _FORCES | {
     "qfrc_smooth",
 }
 
-#: What is held between steps.
-_HELD = tuple(name for name in INPUTS if name != "act")
-
 #: Switches that MJX refuses and that change no trajectory: records of energy, checks of inverse
 #: dynamics.
 _HARMLESS = mujoco.mjtEnableBit.mjENBL_ENERGY | mujoco.mjtEnableBit.mjENBL_FWDINV
@@ -59,9 +56,6 @@ _HARMLESS = mujoco.mjtEnableBit.mjENBL_ENERGY | mujoco.mjtEnableBit.mjENBL_FWDIN
 #: Constants of which MJX asks, when it takes a model, whether they are zero everywhere.
 _ASKED_IF_ZERO = frozenset(("body_gravcomp", "dof_frictionloss", "tendon_frictionloss"))
 _ASKED_IF_FLUID = frozenset(("opt.density", "opt.viscosity", "opt.wind"))
-
-#: Beyond this MuJoCo, too, calls a state bad (`mjMAXVAL`).
-_LARGEST = 1e10
 
 
 class MjxState(NamedTuple):
@@ -106,7 +100,7 @@ class MjxPhysics(Physics):
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         super().__init__(model, reads)
-        self._named = _named(reads)
+        self._named = reads.named
         self._models: dict[frozenset[str], mjx.Model] = {}
         with _lenient():
             self._model_for(frozenset())
@@ -127,7 +121,7 @@ class MjxPhysics(Physics):
         given = {name: self._input(name, value) for name, value in inputs.items()}
         with _lenient():
             model = self._varied(variation)
-            held = (name for name in _HELD if name in self.reads.inputs)
+            held = (name for name in HELD if name in self.reads.inputs)
             kept = {name: given.get(name, getattr(self._data, name)) for name in held}
             data = self._data.replace(
                 qpos=_like(qpos, self._data.qpos),
@@ -146,7 +140,7 @@ class MjxPhysics(Physics):
             fields={name: fields[name] for name in self.reads.fields},
             changes=changes,
             variation=variation,
-            diverged=~_healthy(data.qacc),
+            diverged=~acceptable(data.qacc),
             engine=MjxState(data.qacc, kept, {name: fields[name] for name in self.reads.changes}),
         )
         return _strong(state)
@@ -195,7 +189,7 @@ class MjxPhysics(Physics):
             advance = functools.partial(self._advance, model, data)
             parts, _ = jax.lax.scan(lambda p, _: (advance(p), None), parts, None, length=substeps)
             fields = self._after(model, _put(data, parts), parts.fields)
-        return (parts, fields), _healthy(parts.qpos, parts.qvel, parts.qacc_warmstart)
+        return (parts, fields), acceptable(parts.qpos, parts.qvel, parts.qacc_warmstart)
 
     def _advance(self, model: mjx.Model, data: mjx.Data, parts: _Parts) -> _Parts:
         """One physics step."""
@@ -285,15 +279,10 @@ def refusal(model: Model, reads: Reads = NOTHING) -> str:
     try:
         with _lenient():
             jax.eval_shape(lambda: (_converted(model, frozenset()), _no_data(model)))
-        _check_fields(model, _named(reads))
+        _check_fields(model, reads.named)
     except ModelError as error:
         return str(error)
     return ""
-
-
-def _named(reads: Reads) -> tuple[str, ...]:
-    """All fields that are read, once each."""
-    return tuple(dict.fromkeys((*reads.fields, *reads.changes)))
 
 
 def _converted(model: Model, asked: frozenset[str]) -> mjx.Model:
@@ -403,9 +392,3 @@ def _where_healthy(function: Callable[..., tuple[Any, Array]], *arguments: Any) 
 
     flat.defjvp(rule, symbolic_zeros=True)
     return flat(*leaves)
-
-
-def _healthy(*arrays: Array) -> Array:
-    """Whether all numbers are finite and of a size that MuJoCo accepts, `()` bool."""
-    sound = [(jnp.abs(x) < _LARGEST).all() for x in arrays]  # NaN is not
-    return jnp.stack(sound).all()

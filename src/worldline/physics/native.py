@@ -96,7 +96,7 @@ class NativePhysics(Physics):
         if num_threads < 0:
             raise ModelError(f"num_threads is {num_threads}; give 0 for all cores, or more")
         self.num_threads = num_threads or _usable_cores()
-        for field in _SCRATCH.intersection((*reads.fields, *reads.changes)):
+        for field in _SCRATCH.intersection(reads.named):
             raise ModelError(
                 f"{field!r} is memory of MuJoCo's solvers, not a quantity of a world; take it out "
                 "of the task's fields"

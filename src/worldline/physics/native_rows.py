@@ -176,8 +176,8 @@ class _Found(NamedTuple):
 
 def _after_step(reads: Reads) -> tuple[str, ...]:
     """The functions to call after a step, each once."""
-    named = (*reads.fields, *reads.changes)
-    return tuple(dict.fromkeys(_AFTER_STEP[field] for field in named if field in _AFTER_STEP))
+    read = (field for field in reads.named if field in _AFTER_STEP)
+    return tuple(dict.fromkeys(_AFTER_STEP[field] for field in read))
 
 
 class Rows:
@@ -196,7 +196,7 @@ class Rows:
         self.after_step = _after_step(reads)
         outputs = {
             name: batch.output(name, model.data_field(name)[1])
-            for name in (*reads.fields, *reads.changes)
+            for name in reads.named
             if name not in _STATE
         }
         self.views = {name: batch.component(part) for name, part in _STATE.items()} | outputs

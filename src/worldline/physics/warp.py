@@ -23,9 +23,9 @@ from jax.interpreters import ad, batching, mlir
 
 from worldline.errors import ConfigError, MissingExtraError, ModelError
 from worldline.model import Model
-from worldline.physics.base import INPUTS, NOTHING, Physics, PhysicsState, Reads
+from worldline.physics.base import HELD, NOTHING, Physics, PhysicsState, Reads, acceptable
 from worldline.physics.gradient import stack
-from worldline.physics.warp_model import check_model, check_reads, check_variation, named
+from worldline.physics.warp_model import check_model, check_reads, check_variation
 from worldline.physics.warp_rows import (
     MOVING,
     OVERFLOW,
@@ -39,12 +39,6 @@ from worldline.physics.warp_rows import (
 )
 from worldline.types import Array, ArrayLike, Variation
 from worldline.warplib import installed, warp
-
-#: What is held between steps.
-_HELD = tuple(name for name in INPUTS if name != "act")
-
-#: Beyond this MuJoCo, too, calls a state bad (`mjMAXVAL`).
-_LARGEST = 1e10
 
 
 class WarpState(NamedTuple):
@@ -64,7 +58,7 @@ class WarpPhysics(Physics):
     """MuJoCo Warp: thousands of worlds at once on an NVIDIA card, in float32; without derivatives.
 
     It runs where JAX's programs do. On a CPU, on one thread, it is there to be tried: `native` is
-    many times faster. Its kernels are compiled once a machine, which takes a minute or two.
+    many times faster. Its kernels are compiled once a machine, which takes half a minute and more.
 
     Args:
         model: the model that all worlds share.
@@ -94,8 +88,8 @@ class WarpPhysics(Physics):
             raise MissingExtraError("the engine 'warp'", "warp")
         check_model(model.mj)
         check_reads(reads)
-        self._named = named(reads)
-        self._held = tuple(name for name in _HELD if name in reads.inputs)
+        self._named = reads.named
+        self._held = tuple(name for name in HELD if name in reads.inputs)
         data = mujoco.MjData(model.mj)
         self._defaults = {
             name: np.asarray(getattr(data, name), np.float32) for name in (*self._held, "act")
@@ -127,7 +121,7 @@ class WarpPhysics(Physics):
             fields={name: fields[name] for name in self.reads.fields},
             changes={name: jnp.zeros_like(fields[name]) for name in self.reads.changes},
             variation=variation,
-            diverged=~_healthy(results["qacc_warmstart"]),
+            diverged=~acceptable(results["qacc_warmstart"]),
             engine=WarpState(
                 results["qacc_warmstart"],
                 {name: jnp.asarray(value) for name, value in held.items()},
@@ -168,10 +162,10 @@ class WarpPhysics(Physics):
         )
         # Warp's clamps make a number of a control that is none.
         after_it = [results[name] for name in ("qpos", "qvel", "qacc_warmstart")]
-        healthy = _healthy(*given.values(), *after_it) & ~lost(results[OVERFLOW])
-        moved = mask & healthy
+        well = acceptable(*given.values(), *after_it) & ~lost(results[OVERFLOW])
+        moved = mask & well
         kept = jax.tree.map(lambda new, old: jnp.where(moved, new, old), stepped, state)
-        return dataclasses.replace(kept, diverged=jnp.where(mask, ~healthy, state.diverged))
+        return dataclasses.replace(kept, diverged=jnp.where(mask, ~well, state.diverged))
 
     def vary(self, state: PhysicsState, variation: Variation) -> PhysicsState:
         """See `Physics.vary`."""
@@ -302,12 +296,6 @@ def refusal(model: Model, reads: Reads = NOTHING) -> str:
 
 def _real(value: ArrayLike) -> Array:
     return jnp.asarray(value, jnp.float32)
-
-
-def _healthy(*arrays: Array) -> Array:
-    """Whether all numbers are finite and of a size that MuJoCo accepts, `()` bool."""
-    sound = [(jnp.abs(x) < _LARGEST).all() for x in arrays]  # NaN is not
-    return jnp.stack(sound).all()
 
 
 _warp = Primitive("worldline_warp")

@@ -63,7 +63,7 @@ def check_reads(reads: Reads) -> None:
         ModelError: one of them.
     """
     wp, data = warp(), mujoco_warp().Data
-    for name in named(reads):
+    for name in reads.named:
         if name in _NOT_COMPUTED or _axis(data, name) != "nworld":
             raise lacks(f"the MjData field {name!r}")
         dtype = _kinds(data)[name].dtype
@@ -80,11 +80,6 @@ def _axis(owner: Any, name: str) -> Any:
     """What the first axis of a field is, by the field's type: `"*"`, `"nworld"`; None without."""
     shape = getattr(_kinds(owner).get(name), "shape", None) or (None,)
     return shape[0]
-
-
-def named(reads: Reads) -> tuple[str, ...]:
-    """All fields that are read, once each."""
-    return tuple(dict.fromkeys((*reads.fields, *reads.changes)))
 
 
 def lacks(what: str) -> ModelError:

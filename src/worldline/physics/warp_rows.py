@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 
 from worldline.physics.base import Reads
-from worldline.physics.warp_model import accepted, named, stored
+from worldline.physics.warp_model import accepted, stored
 from worldline.warplib import mujoco_warp, warp
 
 #: The parts of a state, beside the inputs that are held, that a step begins from.
@@ -94,13 +94,17 @@ def lost(overflow: Any) -> Any:
     return (overflow & int(kinds.ALL & ~harmless)) != 0
 
 
-def _sizes(model: mujoco.MjModel, stored: Any, capacity: Capacity) -> Capacity:
+def _sizes(model: mujoco.MjModel, pairs: int, capacity: Capacity) -> Capacity:
     """What memory to have: as was said, else MuJoCo Warp's guess, or more where geoms are many.
 
     Its own has no eye for them: 13 capsules on a floor may need twice what it has.
+
+    Args:
+        model: the model.
+        pairs: how many pairs of geoms may touch.
+        capacity: what was said.
     """
     guess = mujoco_warp().make_data(model, 1)
-    pairs = len(stored.nxn_geom_pair_filtered)
     contacts = max(guess.naconmax, min(4 * pairs, _CONTACTS))
     dim = int(model.geom_condim.max(initial=1))
     pyramidal = model.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL
@@ -138,7 +142,7 @@ class Rows:
     ) -> None:
         self._wp, self._mjw = warp(), mujoco_warp()
         model = accepted(model, variation)
-        self._named, self._refresh = named(reads), reads.refresh
+        self._named, self._refresh = reads.named, reads.refresh
         self._derived = derived_from(model, variation)
         own = dict.fromkeys((*variation, *self._derived), rows)
         options = [name for name in variation if name.startswith("opt.")]
@@ -149,7 +153,7 @@ class Rows:
         self._model.opt.deterministic = deterministic
         overflow = self._mjw.OverflowType
         self._model.opt.warn_overflow = overflow.NEFC | overflow.BROADPHASE | overflow.NARROWPHASE
-        sizes = _sizes(model, self._model, capacity)
+        sizes = _sizes(model, len(self._model.nxn_geom_pair_filtered), capacity)
         self._data = self._mjw.make_data(model, rows, **sizes._asdict())
         self._held, self._variation = tuple(held), tuple(variation)
         early = _OF_THE_STEP.intersection(self._named) if self._refresh else ()
