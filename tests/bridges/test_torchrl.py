@@ -400,6 +400,9 @@ class TestRefusals:
             WorldlineWrapper(of, batch_size=[4])
         with pytest.raises(ConfigError, match="frame_skip is 0; give 1"):
             WorldlineWrapper(of, frame_skip=0)
+        without = worldline.Worlds(worldline.Env(toys.Puck(), "warp"), B)
+        with pytest.raises(ConfigError, match="'warp' has no derivatives; leave requires_grad out"):
+            WorldlineWrapper(without, requires_grad=True)
         with pytest.raises(ConfigError, match="set from_pixels as well"):
             WorldlineWrapper(of, pixels_only=True)
         with pytest.raises(TaskError, match="did you mean 'gym/ant'"):

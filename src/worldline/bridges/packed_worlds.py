@@ -78,7 +78,7 @@ class PackedWorlds:
         """For each leaf of worlds, whether anything that is ever shown depends on it.
 
         The rest, such as metrics and fields that are read where they are made, need not travel: of
-        an ant that is a third.
+        an ant that is more than a quarter.
         """
         state, env = jax.eval_shape(self._first), self._worlds.env
         shape = (self._worlds.num_worlds, *env.action_low.shape)
