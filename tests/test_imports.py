@@ -42,6 +42,7 @@ ORDER = [
     "worldline.physics.native_rows",
     "worldline.physics.native_moves",
     "worldline.physics.native",
+    "worldline.physics.accepted",
     "worldline.physics.mjx_ignored",
     "worldline.physics.mjx_source",
     "worldline.physics.mjx_rotation",

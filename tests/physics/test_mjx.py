@@ -287,6 +287,19 @@ def test_nothing_is_printed_by_the_import():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_velocities_are_those_of_the_last_step_until_they_are_refreshed() -> None:
+    qpos, qvel = jnp.float32([0.7]), jnp.float32([5.0])
+    for refresh in (False, True):
+        reads, seen = Reads(("subtree_linvel", "cvel"), refresh=refresh), []
+        for engine in (MjxPhysics, NativePhysics):
+            physics = engine(Model(toys.PENDULUM), reads)
+            state = physics.start(qpos, qvel, {}, {})
+            seen.append(jax.jit(lambda s, p=physics: p.step(s, {}, 3))(state).fields)
+        for name, expected in seen[1].items():
+            assert np.abs(expected).max() > 0.1
+            np.testing.assert_allclose(seen[0][name], expected, atol=1e-5, err_msg=name)
+
+
 def test_a_state_holds_the_inputs_that_are_given() -> None:
     physics = MjxPhysics(Model(toys.PENDULUM), Reads(inputs=("act", "ctrl")))
     start = functools.partial(physics.start, variation={}, inputs={})

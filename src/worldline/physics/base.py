@@ -22,6 +22,21 @@ INPUTS = ("ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "ac
 #: Those that stay as they were given until they are given anew.
 HELD = tuple(name for name in INPUTS if name != "act")
 
+#: Fields that a step leaves out, computed for those who read them.
+FORCES = frozenset(("cacc", "cfrc_int", "cfrc_ext"))
+VELOCITIES = frozenset(("subtree_linvel", "subtree_angmom"))
+
+#: Fields that stay those of the last physics step when positions and velocities are refreshed.
+OF_THE_STEP = FORCES | {
+    "act_dot",
+    "actuator_force",
+    "qacc",
+    "qacc_smooth",
+    "qfrc_actuator",
+    "qfrc_constraint",
+    "qfrc_smooth",
+}
+
 #: Beyond this MuJoCo, too, calls a state bad (`mjMAXVAL`).
 _LARGEST = 1e10
 

@@ -8,7 +8,6 @@ from); everything else MJX computes anew. The step is `mjx_step`'s, constants fo
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import re
@@ -22,36 +21,31 @@ from jax.custom_derivatives import SymbolicZero
 
 from worldline.errors import ModelError, VariationError
 from worldline.model import Model
-from worldline.physics.base import HELD, NOTHING, Physics, PhysicsState, Reads, acceptable
+from worldline.physics.accepted import accepted
+from worldline.physics.base import (
+    FORCES,
+    HELD,
+    NOTHING,
+    OF_THE_STEP,
+    VELOCITIES,
+    Physics,
+    PhysicsState,
+    Reads,
+    acceptable,
+)
 from worldline.physics.mjx_constants import DERIVED_FROM, derive
 from worldline.physics.mjx_ignored import FIELDS, ignored
 from worldline.physics.mjx_source import DataJAX, mjx
 from worldline.physics.mjx_step import forward, refresh, step
 from worldline.types import Array, ArrayLike, Variation
 
-#: Fields that a step leaves out, computed for those who read them: as `native` does, the forces
-#: are those of the last physics step, the velocities those of the state it led to.
-_FORCES = frozenset(("cacc", "cfrc_int", "cfrc_ext"))
-_VELOCITIES = frozenset(("subtree_linvel", "subtree_angmom"))
-
 #: Fields of MJX that no step computes, or that it keeps in another form than MuJoCo.
 _NOT_COMPUTED = frozenset(("qfrc_inverse", "plugin_state", "history", "solver_niter"))
-_PRIVATE = frozenset(("cinert", "crb", "ten_velocity", "actuator_velocity")) | _FORCES | _VELOCITIES
-
-#: Fields that stay those of the last physics step when positions and velocities are refreshed.
-_OF_THE_STEP = _FORCES | {
-    "act_dot",
-    "actuator_force",
-    "qacc",
-    "qacc_smooth",
-    "qfrc_actuator",
-    "qfrc_constraint",
-    "qfrc_smooth",
-}
+_PRIVATE = frozenset(("cinert", "crb", "ten_velocity", "actuator_velocity")) | FORCES | VELOCITIES
 
 #: Switches that MJX refuses and that change no trajectory: records of energy, checks of inverse
 #: dynamics.
-_HARMLESS = mujoco.mjtEnableBit.mjENBL_ENERGY | mujoco.mjtEnableBit.mjENBL_FWDINV
+_HARMLESS = int(mujoco.mjtEnableBit.mjENBL_ENERGY | mujoco.mjtEnableBit.mjENBL_FWDINV)
 
 #: Constants of which MJX asks, when it takes a model, whether they are zero everywhere.
 _ASKED_IF_ZERO = frozenset(("body_gravcomp", "dof_frictionloss", "tendon_frictionloss"))
@@ -194,8 +188,10 @@ class MjxPhysics(Physics):
     def _advance(self, model: mjx.Model, data: mjx.Data, parts: _Parts) -> _Parts:
         """One physics step."""
         data = step(model, _put(data, parts))
-        if _FORCES.intersection(self._named):
+        if FORCES.intersection(self._named):
             data = mjx.rne_postconstraint(model, data)
+        if VELOCITIES.intersection(self._named):
+            data = mjx.subtree_vel(model, data)
         # Where the solver starts is no part of where it ends.
         warmstart = _constant(data.qacc_warmstart)
         after = _Parts(data.qpos, data.qvel, data.act, data.time, warmstart, self._read(data))
@@ -205,14 +201,13 @@ class MjxPhysics(Physics):
         self, model: mjx.Model, data: mjx.Data, fields: dict[str, Array]
     ) -> dict[str, Array]:
         """The fields at the end of a control step."""
-        late = set(self._named) - _OF_THE_STEP if self.reads.refresh else set()
-        late |= _VELOCITIES.intersection(self._named)
-        if not late:
+        if not self.reads.refresh:
             return fields
+        late = set(self._named) - OF_THE_STEP
         if "sensordata" in fields:  # sensors of accelerations stay as they are
             data = data.replace(sensordata=fields["sensordata"])
         data = refresh(model, data)
-        if _VELOCITIES & late:
+        if VELOCITIES & late:
             data = mjx.subtree_vel(model, data)
         fresh = self._read(data)
         return {name: fresh[name] if name in late else fields[name] for name in fields}
@@ -291,13 +286,13 @@ def _converted(model: Model, asked: frozenset[str]) -> mjx.Model:
     if feature:
         raise _lacks(feature)
     with _refusing():
-        return mjx.put_model(_accepted(model.mj, asked))
+        return mjx.put_model(accepted(model.mj, _HARMLESS, _ASKED_IF_ZERO, asked))
 
 
 def _no_data(model: Model) -> mjx.Data:
     """MJX's data of a model, before anything is computed."""
     with _refusing():
-        return mjx.make_data(_accepted(model.mj, frozenset()))
+        return mjx.make_data(accepted(model.mj, _HARMLESS, _ASKED_IF_ZERO, ()))
 
 
 @contextlib.contextmanager
@@ -318,20 +313,6 @@ def _check_fields(model: Model, names: Iterable[str]) -> None:
         held = {field.name for field in dataclasses.fields(owner)}
         if name not in held - _NOT_COMPUTED:
             raise _lacks(f"the MjData field {name!r}")
-
-
-def _accepted(model: mujoco.MjModel, asked: frozenset[str]) -> mujoco.MjModel:
-    """A copy without what MJX refuses and nothing depends on; see `MjxPhysics`."""
-    model = copy.copy(model)
-    if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
-        model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
-    model.opt.enableflags &= ~int(_HARMLESS)
-    for name in asked & _ASKED_IF_ZERO:
-        value = getattr(model, name)
-        value[value == 0] = 1.0
-    if asked & _ASKED_IF_FLUID:
-        model.opt.density = model.opt.density or 1.0
-    return model
 
 
 def _lacks(what: str) -> ModelError:

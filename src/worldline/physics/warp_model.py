@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 import mujoco
 
 from worldline.errors import ModelError, VariationError
+from worldline.physics.accepted import accepted
 from worldline.physics.base import Reads
 from worldline.warplib import mujoco_warp, warp
 
@@ -19,10 +19,9 @@ _ASKED_IF_ZERO = frozenset((
     "actuator_armature", "actuator_damping", "dof_armature", "dof_frictionloss",
     "tendon_armature", "tendon_damping", "tendon_frictionloss", "tendon_stiffness",
 ))  # fmt: skip
-_ASKED_IF_FLUID = frozenset(("opt.density", "opt.viscosity", "opt.wind"))
 
 #: A check of inverse dynamics, which Warp refuses and no trajectory depends on.
-_HARMLESS = mujoco.mjtEnableBit.mjENBL_FWDINV
+_HARMLESS = int(mujoco.mjtEnableBit.mjENBL_FWDINV)
 
 #: Fields of MuJoCo Warp's that no step computes, or that hold another thing than MuJoCo's.
 _NOT_COMPUTED = frozenset((
@@ -38,7 +37,7 @@ def check_model(model: mujoco.MjModel) -> None:
         ModelError: it has something that Warp lacks.
     """
     with warp().ScopedDevice("cpu"):
-        stored(accepted(model, ()), {})
+        stored(model, (), {})
 
 
 def check_variation(names: Iterable[str]) -> None:
@@ -87,29 +86,14 @@ def lacks(what: str) -> ModelError:
     return ModelError(f"the engine 'warp' lacks {what}; use physics='native'")
 
 
-def accepted(model: mujoco.MjModel, variation: Iterable[str]) -> mujoco.MjModel:
-    """A copy that Warp takes, with the same trajectories.
-
-    PGS becomes Newton's method, another way to the same optimum; and constants that vary are not
-    zero, as they may be in some world.
-    """
-    model, varied = copy.copy(model), frozenset(variation)
-    if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
-        model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
-    model.opt.enableflags &= ~int(_HARMLESS)
-    for name in varied & _ASKED_IF_ZERO:
-        value = getattr(model, name)
-        value[value == 0] = 1.0
-    if varied & _ASKED_IF_FLUID:
-        model.opt.density = model.opt.density or 1.0
-    return model
-
-
-def stored(model: mujoco.MjModel, batch_sizes: Mapping[str, int]) -> Any:
-    """Warp's form of a model, on the present device.
+def stored(
+    model: mujoco.MjModel, variation: Iterable[str], batch_sizes: Mapping[str, int]
+) -> tuple[mujoco.MjModel, Any]:
+    """A model as Warp takes it, and Warp's form of it, on the present device.
 
     Args:
-        model: what `accepted` gives.
+        model: the model.
+        variation: the constants of each world's own.
         batch_sizes: how many values to have of a constant, where not one for all worlds.
 
     Raises:
@@ -121,9 +105,10 @@ def stored(model: mujoco.MjModel, batch_sizes: Mapping[str, int]) -> Any:
         raise lacks("the memory of delays, intervals and springs that yield")
     if model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
         raise lacks("sleeping bodies, whose memory is outside a state")
+    model = accepted(model, _HARMLESS, _ASKED_IF_ZERO, variation)
     try:
         with warnings.catch_warnings():  # of friction that is all but none
             warnings.simplefilter("ignore", UserWarning)
-            return mujoco_warp().put_model(model, dict(batch_sizes))
+            return model, mujoco_warp().put_model(model, dict(batch_sizes))
     except (NotImplementedError, ValueError) as error:
         raise lacks(f"something that the model has: {error}".rstrip(".")) from error

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import mujoco
 import numpy as np
 
-from worldline.physics.base import Reads
-from worldline.physics.warp_model import accepted, stored
+from worldline.physics.base import FORCES, OF_THE_STEP, VELOCITIES, Reads
+from worldline.physics.warp_model import stored
 from worldline.warplib import mujoco_warp, warp
 
 #: The parts of a state, beside the inputs that are held, that a step begins from.
@@ -38,21 +38,6 @@ _SOURCES = frozenset((
     "geom_quat", "geom_size", "jnt_axis", "jnt_pos", "light_dir", "light_pos", "qpos0", "site_pos",
     "site_quat", "tendon_armature",
 ))  # fmt: skip
-
-#: Fields that are computed only where they are read.
-_FORCES = frozenset(("cacc", "cfrc_int", "cfrc_ext"))
-_VELOCITIES = frozenset(("subtree_linvel", "subtree_angmom"))
-
-#: Fields that stay those of the last physics step when positions and velocities are refreshed.
-_OF_THE_STEP = _FORCES | {
-    "act_dot",
-    "actuator_force",
-    "qacc",
-    "qacc_smooth",
-    "qfrc_actuator",
-    "qfrc_constraint",
-    "qfrc_smooth",
-}
 
 #: The contacts that many geoms get memory for, a world, where nobody says otherwise.
 _CONTACTS = 64
@@ -141,22 +126,21 @@ class Rows:
         deterministic: bool,
     ) -> None:
         self._wp, self._mjw = warp(), mujoco_warp()
-        model = accepted(model, variation)
         self._named, self._refresh = reads.named, reads.refresh
         self._derived = derived_from(model, variation)
-        own = dict.fromkeys((*variation, *self._derived), rows)
         options = [name for name in variation if name.startswith("opt.")]
-        self._model = stored(model, {k: n for k, n in own.items() if k not in options})
+        own = {name: rows for name in (*variation, *self._derived) if name not in options}
+        model, self._model = stored(model, variation, own)
         for name in options:
             like = getattr(self._model.opt, name[4:])
             setattr(self._model.opt, name[4:], self._wp.zeros(rows, dtype=like.dtype))
         self._model.opt.deterministic = deterministic
         overflow = self._mjw.OverflowType
         self._model.opt.warn_overflow = overflow.NEFC | overflow.BROADPHASE | overflow.NARROWPHASE
-        sizes = _sizes(model, len(self._model.nxn_geom_pair_filtered), capacity)
-        self._data = self._mjw.make_data(model, rows, **sizes._asdict())
+        memory = _sizes(model, len(self._model.nxn_geom_pair_filtered), capacity)
+        self._data = self._mjw.make_data(model, rows, **memory._asdict())
         self._held, self._variation = tuple(held), tuple(variation)
-        early = _OF_THE_STEP.intersection(self._named) if self._refresh else ()
+        early = OF_THE_STEP.intersection(self._named) if self._refresh else ()
         self._kept = {name: self._wp.empty_like(self._array(name)) for name in sorted(early)}
         self._graphs: dict[Job, Any] = {}
 
@@ -198,7 +182,7 @@ class Rows:
     def _start(self, job: Job) -> None:
         self._data.time.zero_()
         self._data.qacc_warmstart.zero_()
-        for name in (_FORCES | _VELOCITIES).intersection(self._named):
+        for name in (FORCES | VELOCITIES).intersection(self._named):
             getattr(self._data, name).zero_()  # as MuJoCo leaves them where no sensor needs them
         self._vary(job)
         self._mjw.forward(self._model, self._data)
@@ -213,7 +197,7 @@ class Rows:
     def _finish(self) -> None:
         """The fields that no step computes, or not at the state that it leads to."""
         model, data = self._model, self._data
-        if _FORCES.intersection(self._named):
+        if FORCES.intersection(self._named):
             self._mjw.rne_postconstraint(model, data)
         self._keep()
         if self._refresh:
@@ -221,7 +205,7 @@ class Rows:
             self._mjw.sensor_pos(model, data)
             self._mjw.fwd_velocity(model, data)
             self._mjw.sensor_vel(model, data)
-        if _VELOCITIES.intersection(self._named):
+        if VELOCITIES.intersection(self._named):
             self._mjw.subtree_vel(model, data)
 
     def _keep(self) -> None:
