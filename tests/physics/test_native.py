@@ -120,6 +120,34 @@ def test_a_batch_is_a_loop_over_mj_step(name, threads):
         assert_is(physics, worlds_of(states, world), reference(name, worlds)[world])
 
 
+@pytest.mark.parametrize("solver", ["PGS", "CG", "NEWTON"])
+@pytest.mark.parametrize("cone", ["PYRAMIDAL", "ELLIPTIC"])
+@pytest.mark.parametrize("noslip", [0, 3])
+def test_a_robot_alone_is_solved_as_mujocos_one_island(solver, cone, noslip):
+    model = Model(assets() / "ant.xml")
+    model.mj.opt.solver = getattr(mujoco.mjtSolver, f"mjSOL_{solver}")
+    model.mj.opt.cone = getattr(mujoco.mjtCone, f"mjCONE_{cone}")
+    model.mj.opt.noslip_iterations = noslip
+    model.mj.opt.tolerance = 1e-4  # when a solver stops is to matter
+    physics = NativePhysics(model)
+    qpos, qvel = starts("ant", 1)
+    ctrl = controls("ant", 1, steps=60)[:, 0]
+    states = jax.jit(functools.partial(unroll, physics))(qpos[0], qvel[0], ctrl)
+    expected = plain_mujoco.run(model.mj, qpos[0], qvel[0], ctrl, SUBSTEPS, fields=("nisland",))
+    assert expected.fields["nisland"].max() == 1
+    assert_is(physics, states, expected)
+
+
+def test_the_number_of_islands_is_mujocos():
+    model, (qpos,), (qvel,) = load("ant"), *starts("ant", 1)
+    fields, ctrl = ("nisland", "nidof"), controls("ant", 1)[:, 0]
+    physics = NativePhysics(model, Reads(fields))
+    states = jax.jit(functools.partial(unroll, physics))(qpos, qvel, ctrl)
+    expected = plain_mujoco.run(model.mj, qpos, qvel, ctrl, SUBSTEPS, fields=fields)
+    assert expected.fields["nisland"].max() == 1
+    assert_is(physics, states, expected)
+
+
 def test_the_models_meet_contacts_and_limits():
     # Otherwise equality above would say little.
     for name in EVERY_MODEL:
