@@ -138,6 +138,27 @@ def test_a_robot_alone_is_solved_as_mujocos_one_island(solver, cone, noslip):
     assert_is(physics, states, expected)
 
 
+def test_many_worlds_are_run_in_portions():
+    worlds, alone = 300, [0, 99, 100, 199, 200, 299]  # three portions of a thread
+    model, fields = Model(assets() / "ant.xml"), ("cfrc_ext", "nefc")
+    physics = NativePhysics(model, Reads(fields), num_threads=1)
+    (qpos, qvel), ctrl = starts("ant", worlds), controls("ant", worlds)[:3]
+    masks = np.random.default_rng(0).random((3, worlds)) < [[1.0], [0.5], [0.5]]
+    masks[2, :150] = False  # a portion and a half
+
+    def run(qpos, qvel, ctrl, masks):
+        state = physics.start(qpos, qvel, {}, {})
+        for row in range(3):
+            state = physics.step(state, {"ctrl": ctrl[row]}, SUBSTEPS, masks[row])
+        return state
+
+    many = jax.jit(jax.vmap(run, in_axes=(0, 0, 1, 1)))(qpos, qvel, ctrl, masks)
+    for world in alone:
+        one = jax.jit(run)(qpos[world], qvel[world], ctrl[:, world], masks[:, world])
+        jax.tree.map(assert_bits, worlds_of(many, world), worlds_of(one, ...))
+    assert np.asarray(many.fields["nefc"])[alone].any()
+
+
 def test_the_number_of_islands_is_mujocos():
     model, (qpos,), (qvel,) = load("ant"), *starts("ant", 1)
     fields, ctrl = ("nisland", "nidof"), controls("ant", 1)[:, 0]

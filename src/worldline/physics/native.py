@@ -310,9 +310,18 @@ class _Call(Job):
     ) -> Callable[[], None]:
         """What fills results from operands, both as `_as_rows` has them. Calls no JAX."""
         mask, *rest = operands
-        if not mask.size:
-            return lambda: None
-        return functools.partial(self._run, scratch, mask, rest, results)
+        calls = [
+            functools.partial(
+                self._run, scratch, mask[rows], [x[rows] for x in rest], [x[rows] for x in results]
+            )
+            for rows in scratch.portions(len(mask), self)
+        ]
+
+        def run() -> None:
+            for call in calls:
+                call()
+
+        return run
 
     def _run(
         self,

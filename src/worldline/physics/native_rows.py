@@ -72,6 +72,10 @@ _ISLANDS = {"nisland", "nidof"}
 
 _KEPT_BATCHES = 16
 
+#: Rows of a thread in a batch that keeps an MjData for each row. Such a row takes a quarter of a
+#: megabyte (an ant, a humanoid), and more of them do not stay in a processor's caches.
+_ROWS_A_THREAD = 128
+
 #: Up to so many rows start on the caller's thread alone, where no constants are to be derived: to
 #: wake others would take longer.
 _FEW_ROWS = 16
@@ -127,6 +131,18 @@ class Scratch:
         self._last_derived: dict[tuple[str, ...], LastDerived] = {}
         self._last: _Found | None = None
 
+    def portions(self, rows: int, job: Job) -> list[slice]:
+        """The rows of a job in portions, each to be run in one batch, one after another.
+
+        Rows that hold constants are one portion: others would write theirs over them each time.
+        """
+        most = rows
+        if self._persistent(job) and not job.variation:
+            most = _ROWS_A_THREAD * self._num_threads
+        number = -(-rows // most) if rows else 0
+        ends = (rows * i // number for i in range(number + 1))
+        return [slice(*pair) for pair in itertools.pairwise(ends)]
+
     def rows(self, rows: int, job: Job) -> Rows:
         """The batch in which a job of so many rows is done."""
         last = self._last
@@ -141,7 +157,7 @@ class Scratch:
             rows,
             job.variation,
             threads=1 if brief else self._num_threads,
-            persistent=not begins and self._after_step,
+            persistent=self._persistent(job),
         )
         if what not in self._batches:
             self._batches[what] = self._make(what)
@@ -149,6 +165,10 @@ class Scratch:
                 self._batches.popitem(last=False)
         self._batches.move_to_end(what)
         return self._batches[what]
+
+    def _persistent(self, job: Job) -> bool:
+        """See `_Batch`."""
+        return job.kind == "step" and self._after_step
 
     def _make(self, what: _Batch) -> Rows:
         last_derived = self._last_derived.setdefault(what.variation, LastDerived())
