@@ -150,7 +150,7 @@ def cleared_contenders(config: BridgesBench, batch: int) -> list[Contender]:
     """Rollouts of a batch: ours, and Brax's as it comes, which empties JAX's caches in each."""
     kinds = {"worldline": "worldline", "BraxEnv as it comes": "brax-default"}
     steps = config.cleared_steps
-    return [rollouts(name, kind, batch, steps, repeats=1) for name, kind in kinds.items()]
+    return [rollouts(name, kind, batch, steps, config.repeats) for name, kind in kinds.items()]
 
 
 def rollouts(name: str, kind: str, batch: int, steps: int, repeats: int) -> Contender:

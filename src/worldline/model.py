@@ -6,6 +6,7 @@ import copy
 import functools
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,6 +30,8 @@ _NAMED = {
     "site": (mujoco.mjtObj.mjOBJ_SITE, "nsite"),
     "tendon": (mujoco.mjtObj.mjOBJ_TENDON, "ntendon"),
 }
+
+_ROW = re.compile(r"(\w+)\[(\d+)\]")
 
 
 class Model:
@@ -149,17 +152,28 @@ class Model:
         data = mujoco.MjData(self.mj)
         return {name: np.asarray(getattr(data, name)) for name in DATA_FIELDS}
 
-    def data_field(self, field: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """The shape and MuJoCo's dtype of an MjData field: `((nbody, 3), float64)` for `xpos`.
+    def data_field(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """The shape and MuJoCo's dtype of an MjData field, or of a row of it: `((nbody, 3),
+        float64)` for `xpos`, `((3,), float64)` for `xpos[1]`.
 
         Raises:
-            ModelError: MjData has no array field of that name with a fixed size.
+            ModelError: MjData has no array field of that name with a fixed size, or it has no such
+                row.
         """
         fields = self._data_fields
+        field, row = field_and_row(name)
         if field not in fields:
             hint = did_you_mean(field, fields)
-            raise ModelError(f"{field!r} is not an MjData field that a task can read{hint}")
+            raise ModelError(f"{name!r} is not an MjData field that a task can read{hint}")
         value = fields[field]
+        if row is not None:
+            rows = len(value) if value.ndim else 0
+            if row >= rows:
+                raise ModelError(
+                    f"there is no {name!r}: {field!r} has {rows} rows in this model; give a "
+                    f"number below that, or {field!r} alone"
+                )
+            value = value[row]
         return value.shape, value.dtype if value.dtype.kind == "f" else np.dtype(np.int32)
 
     def substeps(self, control_timestep: float) -> int:
@@ -200,3 +214,11 @@ def _compile(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) ->
                 raise
             line = " ".join(str(error).split())
             raise ModelError(f"MuJoCo refuses the model: {line}") from error
+
+
+def field_and_row(name: str) -> tuple[str, int | None]:
+    """What a name of a field, or of a row of it, stands for: `("xpos", 1)` for `xpos[1]`, `("xpos",
+    None)` for `xpos`.
+    """
+    found = _ROW.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, None)

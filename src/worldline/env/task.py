@@ -77,13 +77,15 @@ class Task(abc.ABC):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """MjData fields that `observe` and `outcome` read from `physics.fields`."""
+        """MjData fields, such as `xpos`, or rows of them, such as `xpos[1]`, that `observe` and
+        `outcome` read from `physics.fields`.
+        """
         return ()
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """`qpos` or MjData fields whose change over the control step `outcome` reads from
-        `physics.changes`; exact however far the robot has gone.
+        """`qpos`, MjData fields or rows of them, whose change over the control step `outcome` reads
+        from `physics.changes`; exact however far the robot has gone.
         """
         return ()
 

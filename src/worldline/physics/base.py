@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.errors import ModelError, VariationError, did_you_mean
-from worldline.model import Model
+from worldline.model import Model, field_and_row
 from worldline.types import Array, ArrayLike, PyTree, Variation
 
 #: What a caller may write before a step, or at a start: MuJoCo's inputs, by MjData field name.
@@ -45,12 +45,15 @@ _LARGEST = 1e10
 class Reads:
     """What a task reads of the physics after a step, beside `qpos`, `qvel`, `act` and `time`; and
     what it gives it.
+
+    A name stands for an MjData field, as `xpos` does, or for a row of it, as `xpos[1]` for where
+    body 1 is: that alone is copied and carried.
     """
 
     fields: tuple[str, ...] = ()
-    """MjData fields, such as `xpos`: they arrive in `PhysicsState.fields`."""
+    """Names of what arrives in `PhysicsState.fields`."""
     changes: tuple[str, ...] = ()
-    """`qpos` or MjData fields whose change over a control step arrives in
+    """Names of that, `qpos` too, whose change over a control step arrives in
     `PhysicsState.changes`."""
     refresh: bool = False
     """False: fields are those of the last physics step, one time step behind `qpos` and `qvel`, as
@@ -62,8 +65,9 @@ class Reads:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All fields that are read, once each."""
-        return tuple(dict.fromkeys((*self.fields, *self.changes)))
+        """All fields that something is read of, once each."""
+        names = (*self.fields, *self.changes)
+        return tuple(dict.fromkeys(field_and_row(name)[0] for name in names))
 
 
 #: A task that reads the state alone.
@@ -82,9 +86,9 @@ class PhysicsState(eqx.Module):
     time: Array
     """Time since the start of the episode, `()`; s."""
     fields: dict[str, Array]
-    """The MjData fields named in `Reads.fields`, each with MuJoCo's shape."""
+    """What is named in `Reads.fields`, each with MuJoCo's shape."""
     changes: dict[str, Array]
-    """The change of each field named in `Reads.changes` over the last control step. It is taken in
+    """The change of what is named in `Reads.changes` over the last control step. It is taken in
     the engine's own precision: the difference of two rounded float32 positions would lose the
     velocity of a robot that has walked far. Zero at a start."""
     variation: Variation
@@ -136,8 +140,8 @@ class Physics(abc.ABC):
     """Whether JAX can differentiate through `start` and `step`."""
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
-        for field in reads.named:
-            model.data_field(field)
+        for name in (*reads.fields, *reads.changes):
+            model.data_field(name)
         self.model = model
         self.reads = reads
 
@@ -243,6 +247,14 @@ def input_shape(model: Model, name: str) -> tuple[int, ...]:
     if name not in INPUTS:
         raise ModelError(f"{name!r} is no input of the physics{did_you_mean(name, INPUTS)}")
     return model.data_field(name)[0]
+
+
+def picked(names: Iterable[str], fields: Mapping[str, Array]) -> dict[str, Array]:
+    """What names stand for, of one world's fields."""
+    parts = ((name, *field_and_row(name)) for name in names)
+    return {
+        name: fields[field] if row is None else fields[field][row] for name, field, row in parts
+    }
 
 
 def acceptable(*arrays: Array) -> Array:

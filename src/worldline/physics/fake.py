@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 
 from worldline.model import Model
-from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
+from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads, picked
 from worldline.types import Array, ArrayLike, Variation
 
 
@@ -109,12 +109,11 @@ class FakePhysics(Physics):
     def _read(self, names: tuple[str, ...], qpos: Array) -> dict[str, Array]:
         displacement = jnp.mean(qpos - self.model.qpos0) if self.model.nq else jnp.zeros(())
         fields = {}
-        for name in names:
-            default = self._fields[name]
+        for name, default in self._fields.items():
             kind = jnp.float32 if default.dtype.kind == "f" else jnp.int32
             moved = (jnp.asarray(default, jnp.float32) + displacement).astype(kind)
             fields[name] = qpos if name == "qpos" else moved
-        return fields
+        return picked(names, fields)
 
     def _integrate(self, qpos: Array, qvel: Array) -> Array:
         """`qpos` a time step later at velocity `qvel`; quaternions turn by the angular velocity."""

@@ -32,6 +32,7 @@ from worldline.physics.base import (
     PhysicsState,
     Reads,
     acceptable,
+    picked,
 )
 from worldline.physics.mjx_constants import DERIVED_FROM, derive
 from worldline.physics.mjx_ignored import FIELDS, ignored
@@ -60,7 +61,7 @@ class MjxState(NamedTuple):
     inputs: dict[str, Array]
     """What is held until it is given anew: `INPUTS` without `act`."""
     tracked: dict[str, Array]
-    """The fields of `Reads.changes` as they were."""
+    """What `Reads.changes` names, as it was."""
 
 
 class _Parts(NamedTuple):
@@ -125,17 +126,17 @@ class MjxPhysics(Physics):
             )
             data = forward(model, data)
             fields = self._read(data)
-        changes = {name: jnp.zeros_like(fields[name]) for name in self.reads.changes}
+        tracked = picked(self.reads.changes, fields)
         state = PhysicsState(
             qpos=data.qpos,
             qvel=data.qvel,
             act=data.act,
             time=data.time,
-            fields={name: fields[name] for name in self.reads.fields},
-            changes=changes,
+            fields=picked(self.reads.fields, fields),
+            changes=jax.tree.map(jnp.zeros_like, tracked),
             variation=variation,
             diverged=~acceptable(data.qacc),
-            engine=MjxState(data.qacc, kept, {name: fields[name] for name in self.reads.changes}),
+            engine=MjxState(data.qacc, kept, tracked),
         )
         return _strong(state)
 
@@ -157,13 +158,13 @@ class MjxPhysics(Physics):
         )
         control_step = functools.partial(self._control_step, substeps)
         (parts, fields), healthy = _where_healthy(control_step, parts, held, state.variation)
-        before, after = engine.tracked, {name: fields[name] for name in self.reads.changes}
+        before, after = engine.tracked, picked(self.reads.changes, fields)
         stepped = PhysicsState(
             qpos=parts.qpos,
             qvel=parts.qvel,
             act=parts.act,
             time=parts.time,
-            fields={name: fields[name] for name in self.reads.fields},
+            fields=picked(self.reads.fields, fields),
             changes={name: after[name] - before[name] for name in after},
             variation=state.variation,
             diverged=jnp.asarray(False),

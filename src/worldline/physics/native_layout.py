@@ -33,7 +33,7 @@ class Layout:
     """
 
     def __init__(self, model: Model, reads: Reads, words: int) -> None:
-        fields = {name: model.data_field(name) for name in reads.named}
+        fields = {name: model.data_field(name) for name in (*reads.fields, *reads.changes)}
         #: Each result by its name, in order.
         self.results: dict[str | tuple[str, str], Spec] = {
             "words": ((words,), np.uint32),

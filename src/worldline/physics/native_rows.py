@@ -9,6 +9,7 @@ import collections
 import copy
 import dataclasses
 import itertools
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -18,7 +19,7 @@ import numpy as np
 
 from worldline.errors import ModelError
 from worldline.mjlib import Batch
-from worldline.model import Model
+from worldline.model import Model, field_and_row
 from worldline.physics.base import Reads
 from worldline.physics.native_constants import LastDerived, RowConstants
 from worldline.physics.native_layout import MOVING
@@ -239,6 +240,8 @@ class Rows:
             if name not in _STATE
         }
         self.views = {name: batch.component(part) for name, part in _STATE.items()} | outputs
+        for name in (*reads.fields, *reads.changes):
+            self.views[name] = _view(name, self.views, model)
         varied = {name: model.constant(name).dtype for name in variation}
         self.constants = RowConstants(batch, varied, last_derived)
         self.numbers = Numbers(batch.state, self.views, reads)
@@ -338,7 +341,7 @@ class Rows:
 
 class Numbers:
     """The float64 numbers that a state is: the columns of a batch's rows without those of inputs
-    that are never given, and after them the fields of `Reads.changes` that are not among them.
+    that are never given, and after them what `Reads.changes` names beside them.
 
     Args:
         state: a batch's state.
@@ -356,7 +359,7 @@ class Numbers:
         self.held = np.flatnonzero(held)
         self._parts = _runs(self.held)
         tracked = [name for name in reads.changes if name not in MOVING]
-        #: Live views of the fields that follow.
+        #: Live views of what follows.
         self.tracked = [views[name] for name in tracked]
         ends = np.cumsum([len(self.held), *(view.shape[1] for view in self.tracked)]).tolist()
         self.size = ends[-1]
@@ -381,6 +384,15 @@ class Numbers:
         """Where columns that are held are among the numbers."""
         start = int(np.searchsorted(self.held, span.start))
         return slice(start, start + span.stop - span.start)
+
+
+def _view(name: str, views: Mapping[str, NDArray], model: Model) -> NDArray:
+    """What a name of `Reads` stands for, in the views of whole fields."""
+    field, row = field_and_row(name)
+    if row is None:
+        return views[field]
+    size = math.prod(model.data_field(name)[0])
+    return views[field][:, row * size : (row + 1) * size]
 
 
 def _columns(part: NDArray, whole: NDArray) -> slice:

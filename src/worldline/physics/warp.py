@@ -23,7 +23,15 @@ from jax.interpreters import ad, batching, mlir
 
 from worldline.errors import ConfigError, MissingExtraError, ModelError
 from worldline.model import Model
-from worldline.physics.base import HELD, NOTHING, Physics, PhysicsState, Reads, acceptable
+from worldline.physics.base import (
+    HELD,
+    NOTHING,
+    Physics,
+    PhysicsState,
+    Reads,
+    acceptable,
+    picked,
+)
 from worldline.physics.gradient import stack
 from worldline.physics.warp_model import check_model, check_reads, check_variation
 from worldline.physics.warp_rows import (
@@ -51,7 +59,7 @@ class WarpState(NamedTuple):
     derived: dict[str, Array]
     """The constants that follow from the world's variation."""
     tracked: dict[str, Array]
-    """The fields of `Reads.changes` as they were."""
+    """What `Reads.changes` names, as it was."""
 
 
 class WarpPhysics(Physics):
@@ -114,19 +122,19 @@ class WarpPhysics(Physics):
         act, held = jnp.asarray(given["act"]), {name: given[name] for name in self._held}
         state = {"qpos": _real(qpos), "qvel": _real(qvel), "act": act}
         results = self._run("start", 0, variation, {**state, **held, **variation})
-        fields = {name: results[name] for name in self._named}
+        tracked = picked(self.reads.changes, results)
         return PhysicsState(
             **state,
             time=jnp.zeros(()),
-            fields={name: fields[name] for name in self.reads.fields},
-            changes={name: jnp.zeros_like(fields[name]) for name in self.reads.changes},
+            fields=picked(self.reads.fields, results),
+            changes=jax.tree.map(jnp.zeros_like, tracked),
             variation=variation,
             diverged=~acceptable(results["qacc_warmstart"]),
             engine=WarpState(
                 results["qacc_warmstart"],
                 {name: jnp.asarray(value) for name, value in held.items()},
                 {name: results[name] for name in derived_from(self.model.mj, variation)},
-                {name: fields[name] for name in self.reads.changes},
+                tracked,
             ),
         )
 
@@ -148,13 +156,13 @@ class WarpPhysics(Physics):
         operands = dict(zip(MOVING, moving, strict=True))
         operands |= {**held, **state.variation, **engine.derived}
         results = self._run("step", substeps, state.variation, operands)
-        before, after = engine.tracked, {name: results[name] for name in self.reads.changes}
+        before, after = engine.tracked, picked(self.reads.changes, results)
         stepped = PhysicsState(
             qpos=results["qpos"],
             qvel=results["qvel"],
             act=results["act"],
             time=results["time"],
-            fields={name: results[name] for name in self.reads.fields},
+            fields=picked(self.reads.fields, results),
             changes={name: after[name] - before[name] for name in after},
             variation=state.variation,
             diverged=jnp.asarray(False),

@@ -52,7 +52,13 @@ class Ant(Locomotion):
     @property
     def changes(self) -> tuple[str, ...]:
         """The distance that the main body covers in a step."""
-        return ("xpos",)
+        return (self._place,)
+
+    @property
+    def _place(self) -> str:
+        """Where the main body is."""
+        body = self.main_body
+        return f"xpos[{self.model.id('body', body) if isinstance(body, str) else body}]"
 
     def start(self, key: Key) -> Start:
         """The default pose with noise."""
@@ -83,9 +89,7 @@ class Ant(Locomotion):
     ) -> Outcome:
         """Forward velocity and health, less the costs of control and contact."""
         healthy = self.healthy(after)
-        body = self.main_body
-        body = self.model.id("body", body) if isinstance(body, str) else body
-        x_velocity, y_velocity = after.changes["xpos"][body, :2] / self.control_timestep
+        x_velocity, y_velocity = after.changes[self._place][:2] / self.control_timestep
         forward = self.forward_reward_weight * x_velocity
         survive = jnp.where(healthy, self.healthy_reward, 0.0)
         control = -self.ctrl_cost_weight * sum_of_squares(action)
