@@ -57,8 +57,8 @@ class BridgesBench:
     """Environments of Gymnasium's vectors."""
     threads: int = 2
     """Cores for everyone, and threads of the engines."""
-    repeats: int = 3
-    """Measurements of each contender, in turn with the others; one beside BraxEnv as it comes."""
+    repeats: int = 5
+    """Measurements of each contender, in turn with the others."""
     seconds: float = 1.0
     """How long a measurement takes, about; a rollout at least."""
     sb3_budget: float = 240.0

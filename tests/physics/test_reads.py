@@ -18,6 +18,7 @@ FIELDS, ROWS = ("xpos", "cvel", "qpos"), ("xpos[2]", "cvel[1]", "qpos[1]")
 
 @functools.cache
 def physics(engine):
+    # First called where a function is traced, which no engine may remember.
     both = (*FIELDS, *ROWS)
     return make_physics(engine, Model(toys.ARM), Reads(both, both))
 

@@ -97,7 +97,8 @@ class MjxPhysics(Physics):
         super().__init__(model, reads)
         self._named = reads.named
         self._models: dict[frozenset[str], mjx.Model] = {}
-        with _lenient():
+        # It may be built within a function that is traced: it holds arrays all the same.
+        with _lenient(), jax.ensure_compile_time_eval():
             self._model_for(frozenset())
             self._data = _strong(_no_data(model))
         _check_fields(model, self._named)
