@@ -244,9 +244,8 @@ def train_with_sb3(config: BridgesBench) -> dict[str, list[Run]]:
             contender = OnVector("sb3", "published", vector)
             say(f"Stable-Baselines3's PPO on {contender.name}, seed {seed}")
             *_, run = train(Planned(contender, terms, seed))
-            say(
-                f"  to a return of {config.sb3_return:g} in {run.first(config.sb3_return, 'wall'):.0f} s"
-            )
+            seconds = run.time_to(config.sb3_return)
+            say(f"  a return of {config.sb3_return:g} after {seconds:.0f} s")
             runs.setdefault(contender.name, []).append(run)
     return runs
 
