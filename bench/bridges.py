@@ -245,7 +245,8 @@ def train_with_sb3(config: BridgesBench) -> dict[str, list[Run]]:
             say(f"Stable-Baselines3's PPO on {contender.name}, seed {seed}")
             *_, run = train(Planned(contender, terms, seed))
             seconds = run.time_to(config.sb3_return)
-            say(f"  a return of {config.sb3_return:g} after {seconds:.0f} s")
+            when = f"after {seconds:.0f} s" if math.isfinite(seconds) else "was not reached"
+            say(f"  a return of {config.sb3_return:g} {when}")
             runs.setdefault(contender.name, []).append(run)
     return runs
 
