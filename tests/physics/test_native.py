@@ -17,6 +17,7 @@ from worldline.model import Model
 from worldline.physics.base import INPUTS, PhysicsState, Reads
 from worldline.physics.fake import FakePhysics
 from worldline.physics.native import NativePhysics
+from worldline.physics.native_rows import Job
 from worldline.tasks.gym.base import assets
 
 STEPS, SUBSTEPS = 12, 3
@@ -142,6 +143,8 @@ def test_many_worlds_are_run_in_portions():
     worlds, alone = 300, [0, 99, 100, 199, 200, 299]  # three portions of a thread
     model, fields = Model(assets() / "ant.xml"), ("cfrc_ext", "nefc")
     physics = NativePhysics(model, Reads(fields), num_threads=1)
+    job = Job("step", SUBSTEPS, (), ())
+    assert len(physics._scratch().portions(worlds, job)) == 3
     (qpos, qvel), ctrl = starts("ant", worlds), controls("ant", worlds)[:3]
     masks = np.random.default_rng(0).random((3, worlds)) < [[1.0], [0.5], [0.5]]
     masks[2, :150] = False  # a portion and a half
