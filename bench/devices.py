@@ -75,7 +75,15 @@ def rate(config: DevicesBench, cores: int, processes: int = 1, devices: int = 1)
     """Environment steps a second of a training run, over all its worlds."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [sys.executable, "-m", "worldline.cli", "train", config.task, "--out", str(out)]
+        command = [
+            sys.executable,
+            "-m",
+            "worldline.cli.main",
+            "train",
+            config.task,
+            "--out",
+            str(out),
+        ]
         command += ["--steps", str(config.steps), "--evaluations", "1", "--eval-episodes", "1"]
         command += ["--no-video", "--quiet", *config.options]
         flags = f"--xla_force_host_platform_device_count={devices}"

@@ -109,8 +109,8 @@ def ours(config: PixelBench, task: str, number: int, size: int) -> dict[str, Cal
     import jax
 
     import worldline
-    from worldline.pixels.camera import Camera
-    from worldline.pixels.cameras import Cameras
+    from worldline.env.cameras import Cameras
+    from worldline.rendering.camera import Camera
 
     env = worldline.make(task)
     name = next(name for name in env.model.names("camera") if name)

@@ -283,7 +283,7 @@ class Replay:
 
     def rate_without_clock(self) -> float:
         """The same, while MuJoCo does not time its own stages."""
-        from worldline.mjlib import unwatched
+        from worldline.mujoco_c import unwatched
 
         with unwatched():
             return self.rate()

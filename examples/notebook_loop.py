@@ -4,9 +4,9 @@
 import jax
 
 import worldline
+from worldline.export.policy_file import save_policy
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
-from worldline.policy_file import save_policy
 
 env = worldline.make("gym/inverted-pendulum")
 config = PPOConfig(num_worlds=32, minibatches=8)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 
 import worldline
-from worldline.learn.nets import MLP, Actor
+from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.ppo import Networks, PPOConfig, ppo
 from worldline.learn.run import run
 

@@ -4,7 +4,7 @@ import argparse
 
 import worldline
 from worldline.learn.ppo import PPOConfig
-from worldline.pixels.camera import Camera
+from worldline.rendering.camera import Camera
 from worldline.train import TrainConfig, train
 
 parser = argparse.ArgumentParser(description=__doc__)

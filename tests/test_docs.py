@@ -13,8 +13,8 @@ import pytest
 
 import worldline.report
 import worldline.train
-from worldline import cli
-from worldline.arguments import parse, take_task, train_settings
+from worldline.cli import main as cli
+from worldline.cli.arguments import parse, take_task, train_settings
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.sac import SACConfig, sac
 from worldline.learn.shac import SHACConfig, shac

@@ -12,9 +12,9 @@ import numpy as np
 from PIL import Image
 
 import worldline
-from worldline.pixels.augment import Augmentation, augment, draw
-from worldline.pixels.camera import Camera
-from worldline.pixels.cameras import Cameras
+from worldline.env.cameras import Cameras
+from worldline.learn.augmentation import Augmentation, augment, draw
+from worldline.rendering.camera import Camera
 
 SIDE, SMALL = 256, 64
 

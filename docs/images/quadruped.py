@@ -15,8 +15,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import worldline
-from worldline.pixels.camera import Camera
-from worldline.pixels.cameras import Cameras
+from worldline.env.cameras import Cameras
+from worldline.rendering.camera import Camera
 
 #: Forward and left, m/s, and turning left, rad/s.
 COMMANDS = [(0.6, 0, 0), (0, 0.3, 0), (0.4, 0, 0.7), (-0.4, 0, 0), (0, 0, 0)]

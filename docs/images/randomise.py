@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import worldline
-from worldline.run_config import find_domain
+from worldline.train.config import find_domain
 
 WORLDS, STEPS = 32, 16
 GAIT = jnp.array([0, 1, 0, -1, 0, -1, 0, 1.0]), jnp.array([1, 0, -1, 0, -1, 0, 1, 0.0])

@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 
 import worldline
-from worldline.pixels.camera import Camera
-from worldline.pixels.cameras import Cameras
+from worldline.env.cameras import Cameras
+from worldline.rendering.camera import Camera
 
 SHOWN = {
     "suite/cartpole-balance": "fixed",

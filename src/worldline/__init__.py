@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from worldline.env.worlds import Worlds as Worlds
     from worldline.env.worlds import WorldsState as WorldsState
     from worldline.errors import WorldlineError as WorldlineError
+    from worldline.export.policy_file import load_policy as load_policy
     from worldline.learn.policy import Policy as Policy
     from worldline.model import Model as Model
-    from worldline.pixels.camera import Camera as Camera
-    from worldline.policy_file import load_policy as load_policy
+    from worldline.rendering.camera import Camera as Camera
     from worldline.tasks.registry import list_tasks as list_tasks
     from worldline.tasks.registry import make as make
     from worldline.tasks.registry import register as register
 
 #: Public name to the module that defines it; imported when first asked for.
 _PUBLIC = {
-    "Camera": "worldline.pixels.camera",
+    "Camera": "worldline.rendering.camera",
     "Env": "worldline.env.env",
     "EnvState": "worldline.env.env",
     "Model": "worldline.model",
@@ -47,7 +47,7 @@ _PUBLIC = {
     "WorldsState": "worldline.env.worlds",
     "check_env": "worldline.env.check",
     "list_tasks": "worldline.tasks.registry",
-    "load_policy": "worldline.policy_file",
+    "load_policy": "worldline.export.policy_file",
     "make": "worldline.tasks.registry",
     "register": "worldline.tasks.registry",
 }

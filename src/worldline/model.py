@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 
 from worldline.errors import ModelError, VariationError, did_you_mean
-from worldline.mjlib import unwatched
+from worldline.mujoco_c import unwatched
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel | Model"
 

@@ -14,7 +14,7 @@ import pytest
 import worldline
 from worldline.bridges import inline
 from worldline.bridges.gymnasium import VectorEnv
-from worldline.mjlib import Batch
+from worldline.mujoco_c import Batch
 
 B = 64
 

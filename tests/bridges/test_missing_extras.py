@@ -30,7 +30,7 @@ def test_a_missing_extra_is_named(bridge: str) -> None:
 
 def test_nothing_else_imports_them() -> None:
     libraries = sorted({name for _, names in BRIDGES.values() for name in names})
-    modules = "worldline, worldline.cli, worldline.train, worldline.bridges.gymnasium"
+    modules = "worldline, worldline.cli.main, worldline.train, worldline.bridges.gymnasium"
     done = run(f"import sys, {modules}; print(sys.modules.keys() & set({libraries}))")
     assert done.stdout.strip() == "set()", done.stderr
 

@@ -66,11 +66,11 @@ def test_spaces_are_gymnasiums(env):
     assert env.action_space == gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     assert env.observation_space == gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
 
-    class Eyes(toys.Puck):
+    class ImageEncoder(toys.Puck):
         def observe(self, physics, memory):
             return {"state": physics.qpos, "pixels/front": jnp.zeros((4, 6, 3), jnp.uint8)}
 
-    assert Env(Eyes(), "fake").observation_space == gymnasium.spaces.Dict(
+    assert Env(ImageEncoder(), "fake").observation_space == gymnasium.spaces.Dict(
         {
             "state": gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32),
             "pixels/front": gymnasium.spaces.Box(0, 255, (4, 6, 3), np.uint8),

@@ -15,7 +15,7 @@ from worldline.env.env import Env
 from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import DomainLike, Step, Worlds, WorldsState
 from worldline.errors import ActionError, ConfigError
-from worldline.mjlib import Batch
+from worldline.mujoco_c import Batch
 
 
 def actions(steps: int, worlds: int, env: Env) -> np.ndarray:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from worldline.env.env import Env
 from worldline.env.task import Outcome, Start, Task
-from worldline.pixels.camera import Camera
+from worldline.rendering.camera import Camera
 
 SPOT = """
 <mujoco>

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
-from worldline.learn.adjoints import BoundedAdjoints, bounded
+from worldline.learn.shac.adjoints import BoundedAdjoints, bounded
 
 B = 5
 
 
-class Place(NamedTuple):
+class BatchedEnv(NamedTuple):
     """A state with two leaves of the worlds' own, and two that are not."""
 
     x: Any
@@ -26,19 +26,19 @@ class Place(NamedTuple):
     count: Any
 
 
-def place() -> Place:
-    return Place(jnp.zeros((B, 2)), jnp.zeros(B), jnp.float32(3.0), jnp.arange(B))
+def place() -> BatchedEnv:
+    return BatchedEnv(jnp.zeros((B, 2)), jnp.zeros(B), jnp.float32(3.0), jnp.arange(B))
 
 
-def came_back(adjoint_x: Any, adjoint_v: Any, times: float) -> Place:
+def came_back(adjoint_x: Any, adjoint_v: Any, times: float) -> BatchedEnv:
     """What a gradient is after the bound."""
 
     def total(x: Any, v: Any, shared: Any) -> Any:
-        state = bounded(Place(x, v, shared, jnp.arange(B)), jnp.float32(times), B)
+        state = bounded(BatchedEnv(x, v, shared, jnp.arange(B)), jnp.float32(times), B)
         return (state.x * adjoint_x).sum() + (state.v * adjoint_v).sum() + 7.0 * state.shared
 
     gradient = jax.grad(total, argnums=(0, 1, 2))(*place()[:3])
-    return Place(*gradient, None)
+    return BatchedEnv(*gradient, None)
 
 
 def test_by_hand() -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from worldline.learn.nets import MLP, Gaussian
+from worldline.learn.networks.mlp import MLP, Gaussian
 
 
 @pytest.mark.parametrize("sizes", [(5, 32, 3), (40, 8, 8, 1)])
@@ -24,7 +24,7 @@ def test_layers_are_orthogonal_with_their_gains(sizes: tuple[int, ...]) -> None:
 
 _MANY_SIDE_BY_SIDE = """
 import jax
-from worldline.learn.nets import MLP
+from worldline.learn.networks.mlp import MLP
 
 @jax.jit
 def networks(key):

@@ -15,7 +15,7 @@ import sys
 import jax
 import worldline
 from worldline.learn.ppo import PPOConfig, ppo
-from worldline.pixels.camera import Camera
+from worldline.rendering.camera import Camera
 
 T = int(sys.argv[1])
 env = worldline.make("suite/cartpole-balance")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from worldline.errors import TaskError
-from worldline.learn.nets import MLP, Actor
+from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy, state_of
 

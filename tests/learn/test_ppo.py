@@ -15,9 +15,9 @@ from worldline.env.env import Env
 from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
-from worldline.learn import ppo as ppo_module
-from worldline.learn import ppo_samples
 from worldline.learn.ppo import PPOConfig, clipped_loss, ppo, with_numbers
+from worldline.learn.ppo import samples as ppo_samples
+from worldline.learn.ppo import update as ppo_module
 from worldline.learn.rollout import evaluator, unroll
 from worldline.learn.run import run
 

@@ -16,10 +16,10 @@ from worldline.env.env import Env
 from worldline.env.task import Outcome, Start
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, TaskError
-from worldline.learn import ppo_samples
-from worldline.learn.nets import Gaussian
+from worldline.learn.networks.mlp import Gaussian
 from worldline.learn.population import population
 from worldline.learn.ppo import Networks, PPOConfig, ppo, with_numbers
+from worldline.learn.ppo import samples as ppo_samples
 from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import unroll
 from worldline.variation import Domain, Uniform, scale

@@ -12,9 +12,9 @@ import pytest
 import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
-from worldline.learn import ppo as ppo_module
-from worldline.learn import ppo_samples
 from worldline.learn.ppo import Batch, PPOConfig, PPOState, ppo, with_numbers
+from worldline.learn.ppo import samples as ppo_samples
+from worldline.learn.ppo import update as ppo_module
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 

@@ -13,15 +13,15 @@ from spot import Spot, spot_env
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
-from worldline.learn import ppo as ppo_module
+from worldline.export.policy_file import load_policy, save_policy
+from worldline.learn.augmentation import Augmentation
+from worldline.learn.bootstrap import CUT_VALUE
 from worldline.learn.images import changed, draw_changes
+from worldline.learn.networks.vision import SharedImageEncoder
 from worldline.learn.policy import select
-from worldline.learn.ppo import Batch, Networks, PPOConfig, ppo, seeing_networks, with_numbers
+from worldline.learn.ppo import Batch, Networks, PPOConfig, pixel_networks, ppo, with_numbers
+from worldline.learn.ppo import update as ppo_module
 from worldline.learn.rollout import unroll
-from worldline.learn.successors import CUT_VALUE
-from worldline.learn.vision import SharedEyes
-from worldline.pixels.augment import Augmentation
-from worldline.policy_file import load_policy, save_policy
 
 CONFIG = PPOConfig(
     num_worlds=4,
@@ -43,7 +43,7 @@ def trained():
 
 def test_an_update_changes_the_encoder():
     _, before, after, metrics = trained()
-    assert isinstance(after.learning.networks, SharedEyes)
+    assert isinstance(after.learning.networks, SharedImageEncoder)
     old, new = (s.learning.networks.eyes.encoders[0].layers[0].weights[0] for s in (before, after))
     assert float(jnp.abs(new - old).max()) > 0
     assert all(np.isfinite(value).all() for value in metrics.values())
@@ -101,7 +101,7 @@ def batch_of(networks, number=6):
 
 def test_shared_encoders_are_the_sum_of_two_uses():
     """The loss is that of actor and critic apart; its gradient reaches the encoder from both."""
-    shared = seeing_networks(CONFIG, {"pixels/top": (16, 16, 6)})(jax.random.key(1), 1, 1, 1)
+    shared = pixel_networks(CONFIG, {"pixels/top": (16, 16, 6)})(jax.random.key(1), 1, 1, 1)
     apart = Networks(shared.actor, shared.critic)
     batch = batch_of(shared)
     _, state, _, _ = trained()

@@ -12,20 +12,20 @@ import pytest
 
 import toys
 import worldline
-from worldline import cli
-from worldline.checkpoint import CheckpointWriter, Moment, restore
+from worldline.cli import main as cli
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, TaskError
-from worldline.learn.nets import MLP, Actor
+from worldline.export.policy_file import load_policy, save_policy
+from worldline.learn.networks.mlp import MLP, Actor
+from worldline.learn.networks.recurrent import Recurrent, Segments
 from worldline.learn.population import population
 from worldline.learn.ppo import Batch, Networks, PPOConfig, clipped_loss, ppo
-from worldline.learn.ppo_samples import prepare, shuffled
-from worldline.learn.recurrent import Recurrent, Segments
+from worldline.learn.ppo.samples import prepare, shuffled
 from worldline.learn.rollout import evaluator, record, unroll
 from worldline.learn.run import run
-from worldline.policy_file import load_policy, save_policy
 from worldline.tasks.gym.pendulums import InvertedPendulum
+from worldline.train.checkpoint import CheckpointWriter, Moment, restore
 
 B, T = 4, 12
 CONFIG = PPOConfig(

@@ -12,12 +12,12 @@ from spot import Spot, spot_env
 from worldline.env.env import Env
 from worldline.env.task import Outcome, Start
 from worldline.env.worlds import Worlds
+from worldline.export.policy_file import load_policy, save_policy
+from worldline.learn.networks.vision import PixelRecurrent
 from worldline.learn.ppo import PPOConfig, ppo
-from worldline.learn.ppo_samples import prepare
+from worldline.learn.ppo.samples import prepare
 from worldline.learn.rollout import unroll
-from worldline.learn.vision import SeeingRecurrent
-from worldline.pixels.camera import Camera
-from worldline.policy_file import load_policy, save_policy
+from worldline.rendering.camera import Camera
 
 CONFIG = PPOConfig(
     num_worlds=4,
@@ -46,7 +46,7 @@ def test_an_update_changes_what_is_seen_and_what_is_remembered():
     _, before, after, metrics = trained()
     for name in ("actor", "critic"):
         old, new = (getattr(s.learning.networks, name) for s in (before, after))
-        assert isinstance(new, SeeingRecurrent)
+        assert isinstance(new, PixelRecurrent)
         for part in ("eyes", "network"):
             pairs = zip(
                 *map(jax.tree.leaves, (getattr(old, part), getattr(new, part))), strict=True

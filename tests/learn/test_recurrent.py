@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from worldline.learn.nets import MLP, Actor
-from worldline.learn.recurrent import (
+from worldline.learn.networks.mlp import MLP, Actor
+from worldline.learn.networks.recurrent import (
     GRU,
     GRUNetwork,
     Recurrent,

@@ -11,7 +11,7 @@ import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
-from worldline.learn.nets import MLP, Actor
+from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
 from worldline.learn.rollout import evaluator, record, unroll

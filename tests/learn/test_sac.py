@@ -16,14 +16,14 @@ from worldline.env.env import Env
 from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
-from worldline.learn import sac as sac_module
 from worldline.learn.curriculum import automatic
-from worldline.learn.nets import Gaussian, log_tanh_slope
+from worldline.learn.networks.mlp import Gaussian, log_tanh_slope
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
 from worldline.learn.sac import SACConfig, sac
-from worldline.learn.sac_losses import Batch, soft_target
-from worldline.learn.sac_networks import squashed_draw, values
+from worldline.learn.sac import update as sac_module
+from worldline.learn.sac.loss import Batch, soft_target
+from worldline.learn.sac.networks import squashed_draw, values
 from worldline.variation import Domain, Uniform, scale
 
 SMALL = SACConfig(

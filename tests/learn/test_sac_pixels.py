@@ -13,10 +13,10 @@ from spot import Spot, Told, spot_env
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
+from worldline.export.policy_file import load_policy, save_policy
 from worldline.learn.sac import SACConfig, sac
-from worldline.learn.sac_losses import actor_loss, batch_of, critic_loss
-from worldline.pixels.camera import Camera
-from worldline.policy_file import load_policy, save_policy
+from worldline.learn.sac.loss import actor_loss, batch_of, critic_loss
+from worldline.rendering.camera import Camera
 
 CONFIG = SACConfig(
     num_worlds=4,

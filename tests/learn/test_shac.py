@@ -14,11 +14,11 @@ import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
-from worldline.learn import shac as shac_module
 from worldline.learn.algorithms import find_algorithm
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
-from worldline.learn.shac import SHACConfig, SHACState, segment_return, shac
+from worldline.learn.shac import update as shac_module
+from worldline.learn.shac.update import SHACConfig, SHACState, segment_return, shac
 from worldline.physics.fake import FakePhysics
 
 SMALL = SHACConfig(num_worlds=8, unroll_length=6, actor_hidden=(16,), critic_hidden=(16,))

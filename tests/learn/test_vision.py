@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from worldline.errors import ConfigError
-from worldline.learn import vision
-from worldline.learn.vision import Encoder, Eyes
+from worldline.learn.networks import vision
+from worldline.learn.networks.vision import Encoder, ImageEncoder
 
 
 def images_of(shape, seed=0, dtype=jnp.uint8, most=256):
@@ -85,7 +85,7 @@ def test_a_still_scene_does_not_drown_what_moves_in_it():
     images = jnp.concatenate(
         [background.at[:, y : y + 4, 8:12].set(255) for y in range(0, 28, 4)], axis=0
     )
-    eyes = Eyes.initial(jax.random.key(1), {"pixels/a": (32, 32, 3)}, "patches", 32)
+    eyes = ImageEncoder.initial(jax.random.key(1), {"pixels/a": (32, 32, 3)}, "patches", 32)
     obs = {"state": jnp.zeros((len(images), 0)), "pixels/a": images}
     plain, centred = (np.asarray(each(obs)) for each in (eyes, vision.centred(eyes, obs)))
     assert centred.std(axis=0).mean() > 3 * plain.std(axis=0).mean()
@@ -94,7 +94,7 @@ def test_a_still_scene_does_not_drown_what_moves_in_it():
 
 
 def test_the_mean_image_is_not_learned():
-    eyes = Eyes.initial(jax.random.key(1), {"pixels/a": (16, 16, 3)}, "patches", 8)
+    eyes = ImageEncoder.initial(jax.random.key(1), {"pixels/a": (16, 16, 3)}, "patches", 8)
     obs = {"state": jnp.zeros((4, 0)), "pixels/a": images_of((4, 16, 16, 3))}
     gradient = jax.grad(lambda eyes: eyes(obs).sum())(vision.centred(eyes, obs))
     assert not gradient.encoders[0].mean_image.any()
@@ -110,7 +110,7 @@ def test_what_a_network_sees_of_numbers():
 
 def test_each_view_has_its_own_encoder_beside_the_numbers():
     shapes = {"pixels/b": (8, 8, 3), "depth/a": (8, 12, 1)}
-    eyes = Eyes.initial(jax.random.key(0), shapes, "patches", 5)
+    eyes = ImageEncoder.initial(jax.random.key(0), shapes, "patches", 5)
     obs = {
         "state": jnp.ones((2, 3)),
         "pixels/b": images_of((2, 8, 8, 3)),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import mujoco
 import numpy as np
 
-from worldline.mjlib import unwatched
+from worldline.mujoco_c import unwatched
 
 STEP = 1e-6
 #: Relative, of constants: wide where results hardly change, since less is lost in the last digits.

@@ -10,7 +10,7 @@ import numpy as np
 import plain_mujoco
 
 from worldline.physics.base import INPUTS, PhysicsState
-from worldline.physics.mjx import MjxPhysics, MjxState
+from worldline.physics.mjx.engine import MjxPhysics, MjxState
 from worldline.physics.native import NativePhysics
 from worldline.physics.warp import WarpPhysics
 

@@ -17,9 +17,9 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, WorldlineError
 from worldline.model import Model
 from worldline.physics.base import Reads
-from worldline.physics.differences import FiniteDifferences
+from worldline.physics.finite_differences import FiniteDifferences
 from worldline.physics.native import NativePhysics
-from worldline.physics.native_rows import Scratch
+from worldline.physics.native.rows import Scratch
 
 SUBSTEPS = 3
 

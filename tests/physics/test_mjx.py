@@ -17,7 +17,7 @@ import toys
 from worldline.errors import ModelError, VariationError
 from worldline.model import Model
 from worldline.physics.base import Reads
-from worldline.physics.mjx import MjxPhysics, refusal
+from worldline.physics.mjx.engine import MjxPhysics, refusal
 from worldline.physics.native import NativePhysics
 from worldline.tasks.gym.base import assets
 

@@ -17,7 +17,7 @@ from native_worlds import in_mjx
 from worldline.env.env import Env
 from worldline.env.task import reads_of
 from worldline.physics.base import PhysicsState
-from worldline.physics.mjx import MjxPhysics, refusal
+from worldline.physics.mjx.engine import MjxPhysics, refusal
 from worldline.tasks.registry import list_tasks, load_task
 
 STEPS, WORLDS = 100, 2

@@ -12,12 +12,12 @@ import pytest
 
 import toys
 from worldline.errors import ModelError
-from worldline.mjlib import unwatched
 from worldline.model import Model
+from worldline.mujoco_c import unwatched
 from worldline.physics.base import INPUTS, PhysicsState, Reads
 from worldline.physics.fake import FakePhysics
 from worldline.physics.native import NativePhysics
-from worldline.physics.native_rows import Job
+from worldline.physics.native.rows import Job
 from worldline.tasks.gym.base import assets
 
 STEPS, SUBSTEPS = 12, 3

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import toys
 from worldline.errors import ModelError
-from worldline.mjlib import unwatched
 from worldline.model import Model
+from worldline.mujoco_c import unwatched
 from worldline.physics.base import Reads
 from worldline.physics.native import NativePhysics
 

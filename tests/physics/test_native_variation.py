@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import toys
 from worldline.errors import VariationError
-from worldline.mjlib import Batch
 from worldline.model import Model
+from worldline.mujoco_c import Batch
 from worldline.physics.base import PhysicsState, Reads
 from worldline.physics.native import NativePhysics
 

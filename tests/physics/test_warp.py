@@ -17,7 +17,7 @@ from worldline.errors import ConfigError, MissingExtraError, ModelError, Variati
 from worldline.model import Model
 from worldline.physics.base import PhysicsState, Reads
 from worldline.physics.native import NativePhysics
-from worldline.physics.warp import WarpPhysics, refusal
+from worldline.physics.warp.engine import WarpPhysics, refusal
 from worldline.variation import Domain, Uniform, scale
 
 WORLDS, SUBSTEPS = 3, 2
@@ -200,6 +200,6 @@ def test_what_it_lacks_is_named_with_the_engine_that_has_it(
         physics.step(state, {}, 0)
     with pytest.raises(ConfigError, match="'warp' has no derivatives; use physics='native'"):
         jax.grad(lambda u: physics.step(state, {"ctrl": u}, 1).qpos.sum())(jnp.zeros(1))
-    monkeypatch.setattr("worldline.physics.warp.installed", lambda: False)
+    monkeypatch.setattr("worldline.physics.warp.engine.installed", lambda: False)
     with pytest.raises(MissingExtraError, match=r"'warp' needs.*pip install 'worldline\[warp\]'"):
         WarpPhysics(model())

@@ -12,9 +12,9 @@ import pytest
 
 import worldline
 from worldline.errors import ConfigError
+from worldline.learn.augmentation import Augmentation
 from worldline.learn.rollout import Trajectory
-from worldline.pixels.augment import Augmentation
-from worldline.pixels.camera import Camera
+from worldline.rendering.camera import Camera
 from worldline.report import render_episode
 from worldline.report.inputs import as_picture, seen_frames, write_inputs
 

@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 
-from worldline.mjlib import unwatched
+from worldline.mujoco_c import unwatched
 from worldline.tasks.registry import list_tasks
 
 GYM_TASKS = [name for name in list_tasks() if name.startswith("gym/")]

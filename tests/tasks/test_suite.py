@@ -10,7 +10,7 @@ import pytest
 
 from worldline.env.worlds import Worlds
 from worldline.errors import MissingExtraError, TaskError
-from worldline.learn.ppo_config import PPOConfig
+from worldline.learn.ppo.config import PPOConfig
 from worldline.tasks.registry import list_tasks, load_task, make, task_class
 from worldline.tasks.suite.planar import CheetahRun
 from worldline.tasks.suite.quadruped import _Ground

@@ -11,8 +11,8 @@ from worldline.env.disturb import ActionNoise, Disturbed
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.physics.native import NativePhysics
-from worldline.run_config import find_domain
 from worldline.tasks.registry import list_tasks, load_task
+from worldline.train.config import find_domain
 from worldline.variation import presets
 from worldline.variation.presets import WIDTHS
 

@@ -24,7 +24,7 @@ from jax.interpreters import mlir
 
 from worldline.env.worlds import Step
 from worldline.errors import ConfigError, WorldlineError
-from worldline.physics.host import Named, call_host
+from worldline.host.calls import Named, call_host
 from worldline.types import Array, ArrayLike, Key, Observation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]

@@ -17,8 +17,8 @@ import numpy as np
 
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.model import Model
-from worldline.report.camera import CameraPath, camera_path
-from worldline.report.rays import RayPainter
+from worldline.rendering.raycast import RayPainter
+from worldline.rendering.viewpoint import CameraPath, camera_path
 from worldline.report.video import backends, drawn_model
 
 NDArray: TypeAlias = np.ndarray[Any, Any]

@@ -15,7 +15,7 @@ import jax
 from jax.sharding import SingleDeviceSharding
 
 from worldline.env.worlds import Worlds
-from worldline.physics.host import raised_as_it_is
+from worldline.host.calls import raised_as_it_is
 
 R = TypeVar("R")
 

@@ -35,7 +35,7 @@ from worldline.bridges.seeds import seed_keys
 from worldline.env.env import Env as WorldlineEnv
 from worldline.env.worlds import Step, Worlds, WorldsState
 from worldline.errors import ConfigError, VariationError, WorldlineError, did_you_mean
-from worldline.physics.host import raised_as_it_is
+from worldline.host.calls import raised_as_it_is
 from worldline.types import Key, Observation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]

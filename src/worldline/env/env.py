@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.cameras import Cameras
 from worldline.env.task import Outcome, Start, Task, reads_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.physics import Engine, make_physics
@@ -23,8 +24,7 @@ from worldline.physics.base import (
     check_variation,
     input_shape,
 )
-from worldline.pixels.camera import Camera
-from worldline.pixels.cameras import Cameras
+from worldline.rendering.camera import Camera
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
 from worldline.variation.context import Context, Feature
 

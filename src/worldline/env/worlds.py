@@ -14,12 +14,12 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.sharding import Mesh
 
-from worldline.devices import BY_WORLD, EVERYWHERE, check_shares, shared
+from worldline.env.cameras import Cameras
 from worldline.env.env import Env, EnvState
 from worldline.errors import ConfigError, VariationError, did_you_mean
 from worldline.model import Model
-from worldline.pixels.camera import Camera
-from worldline.pixels.cameras import Cameras
+from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared
+from worldline.rendering.camera import Camera
 from worldline.threefry import write_out
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
 from worldline.variation.context import Selector, as_selector
@@ -129,8 +129,8 @@ class Worlds:
         resample_every: control steps after which domain and context draw again within an episode;
             0: only at its start.
         cameras: as in `Env`: see these worlds through them; None: through the environment's own.
-        mesh: devices that share the worlds, as many each, from `worldline.devices.world_mesh`;
-            None: all are on one. The worlds are the same bit for bit.
+        mesh: devices that share the worlds, as many each, from
+            `worldline.parallel.mesh.world_mesh`; None: all are on one. The worlds are the same bit for bit.
 
     Raises:
         ConfigError: `num_worlds` is not positive, or the devices of the mesh do not divide it;

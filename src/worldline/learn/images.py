@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from worldline.pixels.augment import Augmentation, Draws, augment, draw
-from worldline.pixels.camera import image_names
+from worldline.learn.augmentation import Augmentation, Draws, augment, draw
+from worldline.rendering.camera import image_names
 from worldline.types import Array, Key
 
 

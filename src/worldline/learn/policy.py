@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.errors import TaskError
+from worldline.learn.networks.recurrent import Recurrent, as_recurrent
 from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.recurrent import Recurrent, as_recurrent
-from worldline.pixels.camera import image_names
+from worldline.rendering.camera import image_names
 from worldline.types import Array, Key, Observation, PyTree
 
 Squash: TypeAlias = Literal["clip", "tanh"]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from worldline.env.env import Env
 from worldline.env.worlds import ContextLike, DomainLike, Worlds
 from worldline.errors import ConfigError
-from worldline.learn.places import StateT, Steppable
+from worldline.learn.batched_env import StateT, Steppable
 from worldline.learn.policy import Policy
 from worldline.types import Array, Key, Metrics, PyTree
 

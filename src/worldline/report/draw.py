@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import mujoco
 import numpy as np
 
-from worldline.report.camera import CameraPath
-from worldline.report.rays import RayPainter
+from worldline.rendering.raycast import RayPainter
+from worldline.rendering.viewpoint import CameraPath
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 Images: TypeAlias = Callable[[Iterable[int]], Iterator[tuple[int, NDArray]]]

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.cameras import Cameras
 from worldline.files import whole_file
+from worldline.learn.augmentation import Augmentation, augment, draw
 from worldline.learn.rollout import Trajectory
 from worldline.physics.base import PhysicsState
-from worldline.pixels.augment import Augmentation, augment, draw
-from worldline.pixels.cameras import Cameras
 from worldline.types import Array
 
 NDArray: TypeAlias = np.ndarray[Any, Any]

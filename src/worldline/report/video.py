@@ -18,7 +18,7 @@ import numpy as np
 
 from worldline.errors import ConfigError, RunError, WorldlineError
 from worldline.model import Model
-from worldline.report.camera import CameraPath, camera_path
+from worldline.rendering.viewpoint import CameraPath, camera_path
 from worldline.report.draw import Job
 
 NDArray: TypeAlias = np.ndarray[Any, Any]

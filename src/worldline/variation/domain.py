@@ -20,8 +20,8 @@ import numpy as np
 from worldline.errors import VariationError
 from worldline.model import Model
 from worldline.types import Array, Key, PyTree, Variation
-from worldline.variation.consistency import has_rules, inconsistency
 from worldline.variation.distributions import Distribution, text
+from worldline.variation.limits import has_rules, inconsistency
 from worldline.variation.targets import Target, TargetLike, as_target
 
 NDArray: TypeAlias = np.ndarray[Any, Any]

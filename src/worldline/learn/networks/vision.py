@@ -1,0 +1,298 @@
+"""Networks that see: an encoder for each image, joined with what is known in numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from worldline.errors import ConfigError, did_you_mean
+from worldline.learn.networks.mlp import MLP, Actor, Gaussian, StateDependentActor, layer_normalized
+from worldline.learn.networks.recurrent import Recurrent
+from worldline.types import Array, Key, PyTree
+
+Architecture: TypeAlias = Literal["patches", "nature"]
+
+T = TypeVar("T")
+
+#: Of each convolution: the side of its window, the distance of two windows, its channels.
+_LAYERS: dict[str, tuple[tuple[int, int, int], ...]] = {
+    "patches": ((4, 4, 32), (2, 2, 64), (2, 2, 64)),
+    "nature": ((8, 4, 32), (4, 2, 64), (3, 1, 64)),
+}
+
+#: Images that are encoded at a time where there are many: bounds what their layers need.
+_AT_A_TIME = 1024
+
+
+class Encoder(eqx.Module):
+    """A convolutional network from an image to features, each in [-1, 1].
+
+    `nature` is that of Mnih et al. (2015), "Human-level control through deep reinforcement
+    learning". In `patches` no two windows overlap, as in the stem and between the stages of Liu et
+    al. (2022), "A ConvNet for the 2020s": a convolution is then one product of matrices, which is
+    what a CPU is good at. Layers of `patches` are normalised: Ba et al. (2016). Both end as in
+    Yarats et al. (2021): dense, normalised, tanh.
+    """
+
+    layers: list[MLP]
+    """Of each convolution the map from a window to its channels."""
+    last: MLP
+    """From all that the convolutions give to the features."""
+    mean_image: Array
+    """What is taken from every image first, `(height, width, channels)`, in the units of
+    `_unit_range`; it is not learned. Else a scene that hardly moves drowns what moves in it."""
+    architecture: Architecture = eqx.field(static=True)
+    normalize_channels: bool = eqx.field(static=True)
+    """Whether each channel of the image is brought to mean 0 and variance 1 first."""
+
+    @classmethod
+    def initial(
+        cls,
+        key: Key,
+        shape: Sequence[int],
+        architecture: Architecture,
+        features: int,
+        *,
+        normalize_channels: bool = False,
+    ) -> Encoder:
+        """An encoder before training.
+
+        Args:
+            key: decides the weights.
+            shape: of an image: height, width, channels.
+            architecture: `patches` or `nature`.
+            features: how many numbers an image becomes.
+            normalize_channels: see the class.
+
+        Raises:
+            ConfigError: there is no such architecture, or the image is too small for it.
+        """
+        if architecture not in _LAYERS:
+            hint = did_you_mean(architecture, _LAYERS)
+            raise ConfigError(f"there is no encoder {architecture!r}{hint}")
+        height, width, channels = shape
+        layers = []
+        *keys, last_key = jax.random.split(key, len(_LAYERS[architecture]) + 1)
+        for layer_key, (size, stride, out) in zip(keys, _LAYERS[architecture], strict=True):
+            layers.append(_dense(layer_key, size * size * channels, out))
+            channels = out
+            height, width = (_windows(side, size, stride) for side in (height, width))
+            if min(height, width) < 1:
+                raise ConfigError(
+                    f"an image of {shape[0]} x {shape[1]} pixels is too small for the encoder "
+                    f"{architecture!r}; use larger cameras, or encoder='patches'"
+                )
+        last = _dense(last_key, height * width * channels, features)
+        return cls(layers, last, jnp.zeros(tuple(shape)), architecture, normalize_channels)
+
+    def __call__(self, images: Array) -> Array:
+        """`(..., height, width, channels)` uint8 or uint16 to `(..., features)`."""
+        lead = images.shape[:-3]
+        rows = images.reshape(-1, *images.shape[-3:])
+        if len(rows) > _AT_A_TIME:
+            encoded = jax.lax.map(lambda x: self._encode(x[None])[0], rows, batch_size=_AT_A_TIME)
+        else:
+            encoded = self._encode(rows)
+        return encoded.reshape(*lead, -1)
+
+    def _encode(self, images: Array) -> Array:
+        """`(n, height, width, channels)` to `(n, features)`."""
+        x = _unit_range(images) - jax.lax.stop_gradient(self.mean_image)
+        if self.normalize_channels:
+            centred = x - x.mean(axis=(1, 2), keepdims=True)
+            x = centred * jax.lax.rsqrt((centred**2).mean(axis=(1, 2), keepdims=True) + 1e-5)
+        for layer, (size, stride, _) in zip(self.layers, _LAYERS[self.architecture], strict=True):
+            if size == stride:
+                x = jax.nn.relu(layer_normalized(layer(_patches(x, size))))
+            else:
+                x = jax.nn.relu(_convolve(x, layer, size, stride))
+        return jnp.tanh(layer_normalized(self.last(x.reshape(len(x), -1))))
+
+
+def _dense(key: Key, n_in: int, n_out: int) -> MLP:
+    return MLP.initial(key, (n_in, n_out), "relu", last_gain=2**0.5)
+
+
+def _windows(side: int, size: int, stride: int) -> int:
+    """How many windows lie along a side; those that fill it without overlap are padded to fit."""
+    return math.ceil(side / size) if size == stride else (side - size) // stride + 1
+
+
+def _patches(x: Array, size: int) -> Array:
+    """`(n, h, w, c)` as squares side by side: `(n, h / size, w / size, size * size * c)`."""
+    height, width = (math.ceil(side / size) * size for side in x.shape[1:3])
+    below, right = height - x.shape[1], width - x.shape[2]
+    x = _longer(_longer(x, 1, below), 2, right)
+    x = x.reshape(len(x), height // size, size, width // size, size, -1)
+    return x.swapaxes(2, 3).reshape(len(x), height // size, width // size, -1)
+
+
+def _longer(x: Array, axis: int, more: int) -> Array:
+    """With the last entry along an axis repeated; `jnp.pad` is not converted to ONNX."""
+    last = jax.lax.slice_in_dim(x, x.shape[axis] - 1, None, axis=axis)
+    return jnp.concatenate([x, *[last] * more], axis=axis)
+
+
+def _convolve(x: Array, layer: MLP, size: int, stride: int) -> Array:
+    """A convolution without padding of `(n, h, w, c)`."""
+    kernel = layer.weights[0].reshape(size, size, x.shape[-1], -1)
+    layout = ("NHWC", "HWIO", "NHWC")
+    y = jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=layout)
+    return y + layer.biases[0]
+
+
+def _unit_range(images: Array) -> Array:
+    """Numbers that a network can take: colours in [-0.5, 0.5], and of distances the nearness,
+    `1 / (1 + metres)`, 0 where there is nothing.
+    """
+    x = images.astype(jnp.float32)
+    if images.dtype == jnp.uint16:
+        return jnp.where(x > 0, 1 / (1 + x / 1000), 0.0)
+    return x / 255 - 0.5
+
+
+class ImageEncoder(eqx.Module):
+    """An encoder for each image of an observation."""
+
+    encoders: list[Encoder]
+    names: tuple[str, ...] = eqx.field(static=True)
+    """Of the images, in the encoders' order."""
+
+    @classmethod
+    def initial(
+        cls,
+        key: Key,
+        images: Mapping[str, Sequence[int]],
+        architecture: Architecture,
+        features: int,
+        *,
+        normalize_channels: bool = False,
+    ) -> ImageEncoder:
+        """Encoders before training, for the `images` of these shapes; see `Encoder.initial`."""
+        keys = jax.random.split(key, max(len(images), 1))
+        encoders = [
+            Encoder.initial(
+                keys[i], images[name], architecture, features, normalize_channels=normalize_channels
+            )
+            for i, name in enumerate(sorted(images))
+        ]
+        return cls(encoders, tuple(sorted(images)))
+
+    @property
+    def size(self) -> int:
+        """How many features the images become."""
+        return sum(encoder.last.biases[-1].shape[0] for encoder in self.encoders)
+
+    def features(self, obs: Any) -> dict[str, Array]:
+        """What the images of an observation become, `(..., features)` each."""
+        pairs = zip(self.names, self.encoders, strict=True)
+        return {name: encode(obs[name]) for name, encode in pairs}
+
+    def __call__(self, obs: Any) -> Array:
+        """The numbers of an observation, and the features of each image beside them, `(..., n)`."""
+        return joined(obs, self.features(obs))
+
+    def centred(self, obs: Any) -> ImageEncoder:
+        """Those that take the mean of these images from every one, `(n, height, width, channels)`
+        each.
+        """
+        means = [_unit_range(obs[name]).mean(axis=0) for name in self.names]
+        pairs = zip(self.encoders, means, strict=True)
+        encoders = [eqx.tree_at(lambda e: e.mean_image, each, mean) for each, mean in pairs]
+        return ImageEncoder(encoders, self.names)
+
+    def beside(self, other: ImageEncoder) -> ImageEncoder:
+        """These encoders and others, of other images."""
+        both = dict(zip(self.names + other.names, self.encoders + other.encoders, strict=True))
+        return ImageEncoder([both[name] for name in sorted(both)], tuple(sorted(both)))
+
+    def only(self, names: Sequence[str]) -> ImageEncoder:
+        """Those for some of the images."""
+        kept = [index for index, name in enumerate(self.names) if name in names]
+        encoders = [self.encoders[index] for index in kept]
+        return ImageEncoder(encoders, tuple(self.names[index] for index in kept))
+
+
+def joined(obs: Any, features: Mapping[str, Array]) -> Array:
+    """The numbers of an observation and, by name, the features of its images, `(..., n)`."""
+    if not isinstance(obs, dict):
+        return obs
+    seen = [features[name] for name in sorted(obs) if name != "state"]
+    return jnp.concatenate([obs["state"], *seen], axis=-1)
+
+
+def centred(networks: T, obs: Any) -> T:
+    """Networks whose encoders take the mean of these images, `(n, ...)`, from every one."""
+
+    def is_eyes(part: Any) -> bool:
+        return isinstance(part, ImageEncoder)
+
+    def centre(part: Any) -> Any:
+        return part.centred(obs) if is_eyes(part) else part
+
+    return jax.tree.map(centre, networks, is_leaf=is_eyes)
+
+
+class PixelActor(eqx.Module):
+    """A policy that sees."""
+
+    eyes: ImageEncoder
+    head: Actor | StateDependentActor
+
+    def __call__(self, obs: Any) -> Gaussian:
+        """The distribution of actions at a selected, normalised observation."""
+        return self.head(self.eyes(obs))
+
+
+class PixelCritic(eqx.Module):
+    """A value function that sees."""
+
+    eyes: ImageEncoder
+    head: MLP
+
+    def __call__(self, obs: Any) -> Array:
+        """The value, `(..., 1)`."""
+        return self.head(self.eyes(obs))
+
+
+class PixelRecurrent(Recurrent):
+    """A network with a memory that sees."""
+
+    eyes: ImageEncoder
+    network: Recurrent
+    """Of the numbers of an observation, and the features of its images beside them."""
+
+    def start(self, *lead: int) -> PyTree:
+        """The network's."""
+        return self.network.start(*lead)
+
+    def step(self, memory: PyTree, x: Any) -> tuple[PyTree, Any]:
+        """See `Recurrent`."""
+        return self.network.step(memory, self.eyes(x))
+
+    def over(self, memory: PyTree, x: Any, first: Array) -> tuple[PyTree, Any]:
+        """See `Recurrent`; all images are looked at at once."""
+        return self.network.over(memory, self.eyes(x), first)
+
+
+class SharedImageEncoder(eqx.Module):
+    """Actor and critic that look through the same encoders, with heads of their own."""
+
+    eyes: ImageEncoder
+    actor_head: Actor
+    critic_head: MLP
+
+    @property
+    def actor(self) -> PixelActor:
+        """The policy."""
+        return PixelActor(self.eyes, self.actor_head)
+
+    @property
+    def critic(self) -> PixelCritic:
+        """The value function."""
+        return PixelCritic(self.eyes, self.critic_head)

@@ -1,0 +1,93 @@
+"""Where a training state lies on several devices, and a learner whose state stays there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+
+from worldline.env.worlds import WorldsState
+from worldline.learn.policy import Policy
+from worldline.learn.run import Learner
+from worldline.parallel.mesh import BY_WORLD, EVERYWHERE
+from worldline.types import Array, Key, Metrics, PyTree
+
+S = TypeVar("S")
+
+
+def on_devices(learner: Learner[S], mesh: Mesh | None) -> Learner[S]:
+    """The learner with its state laid out on the devices of a mesh, the same way after each update.
+
+    What lies elsewhere after one would have the next compiled once more. The policy to take away
+    is each process's own.
+
+    Args:
+        learner: made with `Worlds` of that mesh.
+        mesh: the devices; None: the learner as it is.
+    """
+    if mesh is None:
+        return learner
+
+    def init(key: Key) -> S:
+        return place(mesh, learner.init(key))
+
+    def update(state: S) -> tuple[S, Metrics]:
+        state, metrics = learner.update(state)
+        return place(mesh, state), metrics
+
+    def policy(state: S) -> Policy:
+        return jax.tree.map(lambda leaf: leaf.addressable_data(0), learner.policy(state))
+
+    return learner._replace(init=init, update=update, policy=policy)
+
+
+def place(mesh: Mesh | None, state: S) -> S:
+    """A training state laid out on the devices of a mesh: worlds shared, all else on every device.
+
+    Args:
+        mesh: the devices; None: the state as it is.
+        state: wherever it lies, on every process the same numbers.
+    """
+    if mesh is None:
+        return state
+    by_world, everywhere = (NamedSharding(mesh, spec) for spec in (BY_WORLD, EVERYWHERE))
+
+    def layout(node: Any) -> Any:
+        if isinstance(node, WorldsState):
+            return jax.tree.broadcast(WorldsState.shared_by(by_world, everywhere), node)
+        return everywhere
+
+    leaves, structure = jax.tree.flatten(state)
+    places = jax.tree.leaves(jax.tree.map(layout, state, is_leaf=_are_worlds))
+    astray = [i for i, leaf in enumerate(leaves) if not _lies(leaf, places[i])]
+    if astray:
+        move = _mover(tuple(places[i] for i in astray))
+        for i, leaf in zip(astray, move(tuple(leaves[i] for i in astray)), strict=True):
+            leaves[i] = leaf
+    return jax.tree.unflatten(structure, leaves)
+
+
+def whole(mesh: Mesh | None, state: S) -> S:
+    """A training state of which every process has all, for a checkpoint; all of them must ask."""
+    if mesh is None or jax.process_count() == 1:
+        return state
+    leaves, structure = jax.tree.flatten(state)
+    move = _mover((NamedSharding(mesh, EVERYWHERE),) * len(leaves))
+    return jax.tree.unflatten(structure, move(tuple(leaves)))
+
+
+@functools.lru_cache
+def _mover(places: tuple[NamedSharding, ...]) -> Callable[[tuple[Array, ...]], tuple[Array, ...]]:
+    """Moves arrays to their places, by a program: between processes there is no other way."""
+    return jax.jit(lambda leaves: leaves, out_shardings=places)
+
+
+def _lies(leaf: Any, place: NamedSharding) -> bool:
+    return isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(place, leaf.ndim)
+
+
+def _are_worlds(node: PyTree) -> bool:
+    return isinstance(node, WorldsState)

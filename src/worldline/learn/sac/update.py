@@ -1,0 +1,351 @@
+"""Soft actor-critic: Haarnoja et al. (2018), "Soft Actor-Critic Algorithms and Applications".
+
+With what makes it good today: critics with layer normalisation (Hiraoka et al. 2022, "Dropout
+Q-functions for doubly efficient reinforcement learning"; Ball et al. 2023, "Efficient online
+reinforcement learning with offline data"), a policy that learns less often than the critics
+(Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"), and many
+worlds that act side by side. From images with random shifts it is DrQ: Kostrikov, Yarats and Fergus
+(2020), "Image augmentation is all you need".
+
+An update is two programs: one acts (a rollout, which calls the engine), one remembers and learns
+(pure arithmetic). Each is traced once. Neither changes its arguments: who holds an older state can
+go on from it, which costs a copy of the replay buffer an update.
+
+The configuration is in `sac_config`, the networks in `sac_networks`, what they minimise in
+`sac_losses`, the training state in `sac_state`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from worldline.errors import ConfigError
+from worldline.learn.batched_env import BatchedEnv
+from worldline.learn.curriculum import Curriculum, moved
+from worldline.learn.networks.vision import centred
+from worldline.learn.normalizer import RunningStatistics
+from worldline.learn.policy import Policy, critic_keys, numbers_of
+from worldline.learn.replay import Replay, Transitions
+from worldline.learn.rollout import Rollout, unroll
+from worldline.learn.run import Learner
+from worldline.learn.sac.config import SACConfig as SACConfig
+from worldline.learn.sac.loss import (
+    Batch,
+    actor_loss,
+    batch_of,
+    critic_loss,
+    kept,
+    read,
+    soft_target,
+    temperature_gradient,
+)
+from worldline.learn.sac.networks import Networks, initial_networks, squashed
+from worldline.learn.sac.state import CollectorState, LearnerState, Numbers
+from worldline.learn.sac.state import SACState as SACState
+from worldline.rendering.camera import image_names, image_shapes
+from worldline.types import Array, Key, Metrics, Observation, PyTree
+from worldline.variation.domain import Ranges
+
+
+def sac(
+    worlds: BatchedEnv[Any], config: SACConfig, *, curriculum: Curriculum | None = None
+) -> Learner[SACState]:
+    """SAC on worlds.
+
+    Args:
+        worlds: where to act; as many as `config.num_worlds`.
+        config: how to train.
+        curriculum: moves the ranges that episodes are drawn from, after every update. It is
+            compiled; the ranges keep their names and shapes.
+
+    Raises:
+        ConfigError: the number of worlds is not the configuration's; there is no such image to
+            observe; or the replay buffer does not fit in memory.
+    """
+    if worlds.num_worlds != config.num_worlds:
+        raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {config.num_worlds}")
+    env = worlds.env
+    low, high = jnp.asarray(env.action_low), jnp.asarray(env.action_high)
+    bounded = jnp.isfinite(low) & jnp.isfinite(high)
+    names = image_names(sorted({*config.actor_obs, *(config.critic_obs or ())}))
+    shapes = image_shapes(env.observation_space, names) if names else {}
+
+    def policy(learning: LearnerState) -> Policy:
+        return Policy(
+            actor=learning.networks.policy(config.actor_obs),
+            statistics=learning.statistics,
+            low=low,
+            high=high,
+            squash="tanh",
+            obs_keys=config.actor_obs,
+        )
+
+    @jax.jit
+    def act(acting: CollectorState, policy: Policy) -> tuple[CollectorState, Rollout, Metrics]:
+        key, unroll_key = jax.random.split(acting.key)
+        state, rollout, summary = unroll(
+            worlds, acting.worlds, policy, unroll_key, config.unroll_length
+        )
+        return CollectorState(state, key), rollout, summary
+
+    @jax.jit
+    def begin_learning(key: Key, obs: Observation) -> tuple[LearnerState, Replay]:
+        learning = _begin_learning(config, key, obs, low.shape[0], shapes)
+        return learning, Replay.empty(config.replay_capacity, kept(config, obs), low.shape[0])
+
+    @jax.jit
+    def learn_from(
+        learning: LearnerState,
+        replay: Replay,
+        ranges: Ranges,
+        key: Key,
+        rollout: Rollout,
+        summary: Metrics,
+    ) -> tuple[LearnerState, Replay, Ranges, Key, Metrics]:
+        key, learn_key = jax.random.split(key)
+        learning, replay = remember(config, learning, replay, rollout, bounded)
+        learning, measured = learn(config, learning, replay, learn_key, bounded)
+        learning = dataclasses.replace(learning, updates=learning.updates + 1)
+        measured["train/updates"] = learning.updates
+        metrics = {f"train/{name}": value for name, value in summary.items()} | measured
+        if curriculum is not None:
+            ranges = moved(curriculum, metrics, ranges)
+        return learning, replay, ranges, key, metrics
+
+    def init(key: Key) -> SACState:
+        worlds_key, act_key, begin_key, learn_key = jax.random.split(key, 4)
+        state = worlds.reset(worlds_key)
+        _check_memory(config, state.obs)
+        learning, replay = begin_learning(begin_key, state.obs)
+        return SACState(CollectorState(state, act_key), learning, replay, learn_key)
+
+    def update(state: SACState) -> tuple[SACState, Metrics]:
+        acting, rollout, summary = act(state.acting, policy(state.learning))
+        learning, replay, ranges, key, metrics = learn_from(
+            state.learning, state.replay, acting.worlds.ranges, state.key, rollout, summary
+        )
+        state_of_worlds = dataclasses.replace(acting.worlds, ranges=ranges)
+        return SACState(CollectorState(state_of_worlds, acting.key), learning, replay, key), metrics
+
+    return Learner(
+        init=init,
+        update=update,
+        policy=lambda state: policy(state.learning),
+        steps_per_update=config.num_worlds * config.unroll_length,
+        parts=_PARTS,
+    )
+
+
+#: What another run may begin with.
+_PARTS: dict[str, Callable[[SACState], PyTree]] = {
+    "actor": lambda state: (
+        *_eyes(state),
+        *state.learning.networks.actor_eyes.encoders,
+        state.learning.networks.actor,
+    ),
+    "critic": lambda state: (
+        *_eyes(state),
+        state.learning.networks.critics,
+        state.learning.target_critics,
+    ),
+    "statistics": lambda state: (state.learning.statistics, state.learning.critic_statistics),
+}
+
+
+def _eyes(state: SACState) -> tuple[Any, ...]:
+    """The critics' encoders, which go with policy and critics alike."""
+    return tuple(state.learning.networks.eyes.encoders)
+
+
+def _check_memory(config: SACConfig, obs: Observation) -> None:
+    """Refuses a replay buffer that is larger than the device's memory, or the machine's."""
+    leaves = jax.tree.leaves(kept(config, obs))
+    each = sum(x.dtype.itemsize * x.size // config.num_worlds for x in leaves)
+    room = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    if not room and hasattr(os, "sysconf"):  # a CPU, not on Windows
+        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if room and config.replay_capacity * each > room:
+        raise ConfigError(
+            f"{config.replay_capacity} observations of {each} bytes each do not fit into "
+            f"{room / 1e9:.0f} GB; lower replay_capacity, to {room // each // 3} or less"
+        )
+
+
+def _begin_learning(
+    config: SACConfig,
+    key: Key,
+    obs: Observation,
+    nact: int,
+    shapes: Mapping[str, Sequence[int]],
+) -> LearnerState:
+    """Networks, optimisers and statistics before any training."""
+    nobs, ncritic = (numbers_of(seen).shape[-1] for seen in read(config, obs))
+    of_critics = critic_keys(config.actor_obs, config.critic_obs, obs)
+    networks = initial_networks(config, key, nobs, ncritic, nact, shapes, of_critics)
+    networks = centred(networks, obs)
+    return LearnerState(
+        networks=networks,
+        target_critics=networks.critics,
+        optimizers=Networks(
+            **{
+                field.name: _ADAM.init(getattr(networks, field.name))
+                for field in dataclasses.fields(Networks)
+            }
+        ),
+        statistics=RunningStatistics.zero((nobs,)),
+        critic_statistics=RunningStatistics.zero((ncritic,)),
+        numbers=Numbers(
+            **{
+                field.name: jnp.float32(getattr(config, field.name))
+                for field in dataclasses.fields(Numbers)
+            }
+        ),
+        updates=jnp.int32(0),
+    )
+
+
+_ADAM = optax.scale_by_adam()
+
+
+def remember(
+    config: SACConfig, learning: LearnerState, replay: Replay, rollout: Rollout, bounded: Array
+) -> tuple[LearnerState, Replay]:
+    """A rollout put into the replay buffer and the statistics. Pure."""
+    steps = Transitions(
+        obs=kept(config, rollout.obs),
+        action=squashed(rollout.action, bounded),
+        reward=rollout.reward,
+        terminated=rollout.terminated,
+        next_obs=kept(config, rollout.final_obs),
+    )
+    if config.normalize_observations:
+        obs, critic_obs = read(config, rollout.obs)
+        learning = dataclasses.replace(
+            learning,
+            statistics=learning.statistics.update(numbers_of(obs)),
+            critic_statistics=learning.critic_statistics.update(numbers_of(critic_obs)),
+        )
+    return learning, replay.push(steps, rollout.terminated | rollout.truncated)
+
+
+def learn(
+    config: SACConfig, learning: LearnerState, replay: Replay, key: Key, bounded: Array
+) -> tuple[LearnerState, Metrics]:
+    """A round of gradient steps, or none while there are too few transitions. Pure."""
+    slots_key, critic_key, actor_key, images_key = jax.random.split(key, 4)
+    delay, size = config.actor_delay, config.batch_size
+    rounds, nact = config.critic_steps // delay, bounded.shape[0]
+    # All drawn at once: a generator run in the loop would cost more.
+    slots = replay.draw(slots_key, (rounds, delay + 1, size))
+    noise = jax.random.normal(critic_key, (rounds, delay, size, nact))
+    actor_noise = jax.random.normal(actor_key, (rounds, size, nact))
+    # As words: under `vmap`, JAX's check takes the `cond` below for a second use of keys.
+    words = jax.random.key_data(jax.random.split(images_key, (rounds, delay + 1)))
+
+    def batch(learning: LearnerState, slots: Array, noise: Array, words: Array) -> Batch:
+        key = jax.random.wrap_key_data(words)
+        return batch_of(config, learning, replay.at(slots), noise, key)
+
+    def critic_step(
+        learning: LearnerState, draw: tuple[Array, Array, Array]
+    ) -> tuple[LearnerState, Metrics]:
+        return _critic_step(learning, batch(learning, *draw), bounded)
+
+    def gradient_round(
+        learning: LearnerState, draws: tuple[Array, Array, Array, Array]
+    ) -> tuple[LearnerState, Metrics]:
+        """`actor_delay` steps of the critics, then one of policy and temperature."""
+        slots, noise, actor_noise, words = draws
+        for_critics = (slots[:-1], noise, words[:-1])
+        learning, of_critics = jax.lax.scan(critic_step, learning, for_critics)
+        for_actor = batch(learning, slots[-1], actor_noise, words[-1])
+        learning, of_actor = _actor_step(learning, for_actor, bounded)
+        return learning, of_critics | of_actor
+
+    def gradient_steps(learning: LearnerState) -> tuple[LearnerState, Metrics]:
+        draws = (slots, noise, actor_noise, words)
+        learning, measured = jax.lax.scan(gradient_round, learning, draws)
+        return learning, {name: measured[name].mean() for name in _MEASURED}
+
+    def nothing(learning: LearnerState) -> tuple[LearnerState, Metrics]:
+        return learning, dict.fromkeys(_MEASURED, jnp.zeros(()))
+
+    enough = replay.pushed.astype(jnp.float32) >= learning.numbers.learning_starts
+    learning, metrics = jax.lax.cond(enough, gradient_steps, nothing, learning)
+    metrics["sac/temperature"] = jnp.exp(learning.networks.log_temperature)
+    metrics["sac/replay_size"] = replay.size
+    return learning, metrics
+
+
+#: What the gradient steps report.
+_MEASURED = ("loss/critic", "loss/actor", "sac/value", "sac/entropy")
+
+
+def _critic_step(
+    learning: LearnerState, batch: Batch, bounded: Array
+) -> tuple[LearnerState, Metrics]:
+    """A gradient step of critics and encoders, and a small one of the targets towards them."""
+    networks, numbers, optimizers = learning.networks, learning.numbers, learning.optimizers
+    target = soft_target(networks, learning.target_critics, batch, numbers.discount, bounded)
+    learned, moments = (networks.eyes, networks.critics), (optimizers.eyes, optimizers.critics)
+    (measured, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
+        learned, batch, target
+    )
+    (eyes, eyes_moments), (critics, critic_moments) = (
+        _descend(*of_one, numbers.critic_learning_rate)
+        for of_one in zip(learned, gradient, moments, strict=True)
+    )
+    target_critics = jax.tree.map(
+        lambda old, new: old + numbers.target_rate * (new - old), learning.target_critics, critics
+    )
+    return dataclasses.replace(
+        learning,
+        networks=dataclasses.replace(networks, eyes=eyes, critics=critics),
+        target_critics=target_critics,
+        optimizers=dataclasses.replace(optimizers, eyes=eyes_moments, critics=critic_moments),
+    ), {"loss/critic": measured, "sac/value": value}
+
+
+def _actor_step(
+    learning: LearnerState, batch: Batch, bounded: Array
+) -> tuple[LearnerState, Metrics]:
+    """A gradient step of the policy, and one of the temperature."""
+    networks, numbers, optimizers = learning.networks, learning.numbers, learning.optimizers
+    learned = (networks.actor_eyes, networks.actor)
+    moments = (optimizers.actor_eyes, optimizers.actor)
+    (measured, entropy), gradient = jax.value_and_grad(actor_loss, has_aux=True)(
+        learned, networks, batch, bounded
+    )
+    rate, wanted = numbers.learning_rate, numbers.target_entropy * bounded.shape[0]
+    (eyes, eyes_moments), (actor, actor_moments) = (
+        _descend(*of_one, rate) for of_one in zip(learned, gradient, moments, strict=True)
+    )
+    by_temperature = temperature_gradient(networks.log_temperature, entropy, wanted)
+    log_temperature, temperature_moments = _descend(
+        networks.log_temperature, by_temperature, optimizers.log_temperature, rate
+    )
+    return dataclasses.replace(
+        learning,
+        networks=dataclasses.replace(
+            networks, actor_eyes=eyes, actor=actor, log_temperature=log_temperature
+        ),
+        optimizers=dataclasses.replace(
+            optimizers,
+            actor_eyes=eyes_moments,
+            actor=actor_moments,
+            log_temperature=temperature_moments,
+        ),
+    ), {"loss/actor": measured, "sac/entropy": entropy}
+
+
+def _descend(parameters: Any, gradient: PyTree, moments: Any, rate: Array) -> tuple[Any, Any]:
+    """A step of Adam: what it makes of parameters, and of their moments."""
+    direction, moments = _ADAM.update(gradient, moments)
+    return jax.tree.map(lambda p, d: p - rate * d, parameters, direction), moments

@@ -1,0 +1,226 @@
+"""MJX's step as MuJoCo's own, with a solver that is differentiated implicitly.
+
+All is MJX's code but what `mjx_rotation`, `mjx_contact` and `mjx_solve` replace and, here, what
+integrates: where MJX's result or its derivative is another than MuJoCo's.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from worldline.physics.mjx.contact import collision
+from worldline.physics.mjx.rotation import quat_mul, smooth
+from worldline.physics.mjx.solver import SOLUTION, solve
+from worldline.physics.mjx.source import (
+    mjx,
+    mjx_collision,
+    mjx_derivative,
+    mjx_forward,
+    mjx_math,
+    mjx_scan,
+    rebound,
+    rebound_module,
+)
+from worldline.types import Array
+
+#: MuJoCo's RK4 turns bodies at fourth order since version 4.
+_TURNS_AT_FOURTH_ORDER = mujoco.mj_version() >= 4_000_000
+
+
+_fwd_position = rebound(
+    mjx_forward.fwd_position,
+    smooth=smooth,
+    collision_driver=rebound_module(mjx_collision, collision=collision),
+)
+
+
+def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """`mj_forward`: all that follows from the state and the inputs."""
+    data = refresh(model, data)
+    data = mjx.fwd_actuation(model, data)
+    data = mjx.fwd_acceleration(model, data)
+    return mjx.sensor_acc(model, solve(model, data))
+
+
+def refresh(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """`mj_step1`, without the controls: positions, velocities and their sensors."""
+    data = mjx.sensor_pos(model, _fwd_position(model, data))
+    return mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
+
+
+def _turned(quaternion: Array, velocity: Array, dt: Array) -> Array:
+    """An orientation after a time at an angular velocity, `(4,)`.
+
+    MJX's own goes by axis and angle: at rest there is no axis, and its derivative is zero there.
+    """
+    half = 0.5 * dt * velocity
+    squared = jnp.sum(half**2)
+    small = squared < 1e-8
+    angle = jnp.sqrt(jnp.where(small, 1.0, squared))
+    sine = jnp.where(small, 1.0 - squared / 6.0, jnp.sin(angle) / angle)
+    cosine = jnp.where(small, 1.0 - squared / 2.0, jnp.cos(angle))
+    turn = jnp.concatenate([cosine[None], sine * half])
+    return mjx_math.normalize(quat_mul(quaternion, turn))
+
+
+_math = rebound_module(mjx_math, quat_integrate=_turned)
+_integrate = rebound(mjx_forward._integrate_pos, math=_math)
+_advance = rebound(mjx_forward._advance, _integrate_pos=_integrate)
+
+
+def _displaced(model: mjx.Model, qpos: Array, moved: Array) -> Array:
+    """Positions `(nq,)` after a displacement `(nv,)`."""
+    integrate = functools.partial(_integrate, dt=1.0)
+    positions: Array = mjx_scan.flat(model, integrate, "jqv", "q", model.jnt_type, qpos, moved)
+    return positions
+
+
+def _implicit(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """`implicitfast`: the velocity at which smooth forces are those of the step's end."""
+    h = model.opt.timestep
+    mass = mjx.full_m(model, data)
+    force = data.qfrc_smooth + data.qfrc_constraint
+    matrix = mass - h * _damping(model, data)
+    alone = _bodies_alone(model)
+    if alone.size:
+        qacc = jnp.linalg.solve(matrix + h * _gyroscopic(model, data, alone), force)
+    else:
+        qacc = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix), force)
+    return _advance(model, data, data.act_dot, qacc)
+
+
+def _damping(model: mjx.Model, data: mjx.Data) -> Array:
+    """How actuators, joints and tendons brake, by velocity: `d qfrc_smooth / d qvel`, `(nv, nv)`.
+
+    Two things of MuJoCo's that MJX has otherwise: an actuator whose force is at its limit does not
+    give way; and what couples joints on different branches of a tree, such as a tendon of two
+    fingers, is not kept.
+    """
+    low, high = model.actuator_forcerange.T
+    at_limit = (data.actuator_force <= low) | (data.actuator_force >= high)
+    gives_way = ~(model.actuator_forcelimited & at_limit)[:, None]
+    free = model.replace(
+        actuator_gainprm=jnp.where(gives_way, model.actuator_gainprm, 0.0),
+        actuator_biasprm=jnp.where(gives_way, model.actuator_biasprm, 0.0),
+    )
+    derivative = mjx_derivative.deriv_smooth_vel(free, data)
+    if derivative is None:  # both actuators and dampers are switched off
+        return jnp.zeros((model.nv, model.nv))
+    kept = np.zeros((model.nv, model.nv), bool)
+    kept[np.repeat(np.arange(model.nv), model.M_rownnz), model.M_colind] = True
+    return jnp.where(kept | kept.T, derivative, 0.0)
+
+
+def _bodies_alone(model: mjx.Model) -> np.ndarray:
+    """The bodies that float freely and carry no other."""
+    floating = model.jnt_bodyid[model.jnt_type == mjx.JointType.FREE]
+    return np.setdiff1d(floating, model.body_parentid)
+
+
+def _gyroscopic(model: mjx.Model, data: mjx.Data, bodies: np.ndarray) -> Array:
+    """How the bias force of bodies alone follows from their velocities, `(nv, nv)`.
+
+    MuJoCo keeps this part in `implicitfast`, so that a spinning body gains no energy; MJX does not.
+    """
+    dofs = model.jnt_dofadr[model.body_jntadr[bodies]][:, None] + np.arange(6)
+
+    def bias(spin: Array, body: Array) -> Array:
+        turn, axes = data.xmat[body], data.ximat[body]
+        arm, w = data.xipos[body] - data.xpos[body], turn @ spin
+        force = model.body_mass[body] * jnp.cross(w, jnp.cross(w, arm))
+        momentum = axes @ (model.body_inertia[body] * (axes.T @ w))
+        torque = jnp.cross(arm, force) + jnp.cross(w, momentum)
+        return jnp.concatenate([force, turn.T @ torque])
+
+    blocks = jax.vmap(jax.jacfwd(bias))(data.qvel[dofs[:, 3:]], jnp.asarray(bodies))
+    zero = jnp.zeros((model.nv, model.nv))
+    return zero.at[dofs[:, :, None], dofs[:, None, 3:]].set(blocks)
+
+
+#: Backwards the function is computed again, but for what the solver found. To keep all that it
+#: needs, hundreds of small arrays, takes longer, and far more memory.
+_computed_again = functools.partial(
+    jax.checkpoint,
+    policy=jax.checkpoint_policies.save_only_these_names(SOLUTION),
+    prevent_cse=False,
+)
+
+
+def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
+    """Classical Runge-Kutta of order 4.
+
+    MJX writes out each stage; here the forward pass is compiled once for all of them.
+    """
+    h = model.opt.timestep
+
+    @_computed_again
+    def stage(carry: Any, weights: Array) -> tuple[Any, Array]:
+        _, rates, total = carry
+        ahead, share = weights
+        moved, faster, act = jax.tree.map(lambda rate: ahead * h * rate, rates)
+        # To be moved by nothing would cost an orientation a rounding.
+        qpos = jnp.where(ahead == 0, start.qpos, _displaced(model, start.qpos, moved))
+        data = start.replace(
+            qpos=qpos,
+            qvel=start.qvel + faster,
+            act=start.act + act,
+            time=start.time + ahead * h,
+        )
+        # In float64, MJX gives some of its integers, as of what a tendon wraps, more bits.
+        data = jax.tree.map(lambda new, old: new.astype(old.dtype), forward(model, data), start)
+        rates = (_rate_of(model, moved, data.qvel), data.qacc, data.act_dot)
+        total = jax.tree.map(lambda t, rate: t + share * rate, total, rates)
+        return (data, rates, total), data.sensordata
+
+    none = jax.tree.map(jnp.zeros_like, (start.qvel, start.qacc, start.act_dot))
+    tableau = jnp.array([[0.0, 1 / 6], [0.5, 1 / 3], [0.5, 1 / 3], [1.0, 1 / 6]])
+    (last, _, total), sensordata = jax.lax.scan(stage, (start, none, none), tableau)
+    qvel, qacc, act_dot = total
+    # As in MuJoCo, sensors are those of the step's start.
+    kept = {name: getattr(start, name) for name in ("qpos", "qvel", "act", "time")}
+    last = last.replace(**kept, sensordata=sensordata[0])
+    return _advance(model, last, act_dot, qacc, qvel)
+
+
+def _rate_of(model: mjx.Model, moved: Array, qvel: Array) -> Array:
+    """How fast a displacement from where the step began grows, both `(nv,)`.
+
+    For a rotation `u` (rad) at an angular velocity `w` (rad/s) it is not `w` but, by the inverse of
+    the exponential's differential (Munthe-Kaas, "High order Runge-Kutta methods on manifolds",
+    1999), `w + u x w / 2 + c(|u|) u x (u x w)` with `c(t) = (1 - t/2 cot(t/2)) / t^2`.
+    """
+    ball, free = (model.jnt_type == kind for kind in (mjx.JointType.BALL, mjx.JointType.FREE))
+    first = np.concatenate([model.jnt_dofadr[ball], model.jnt_dofadr[free] + 3])
+    if not (first.size and _TURNS_AT_FOURTH_ORDER):
+        return qvel
+    dofs = first[:, None] + np.arange(3)
+    u, w = moved[dofs], qvel[dofs]
+    squared = jnp.sum(u**2, axis=1, keepdims=True)
+    small = squared < 1e-2
+    t = jnp.sqrt(jnp.where(small, 1.0, squared))
+    series = 1 / 12 + squared / 720 + squared**2 / 30240
+    c = jnp.where(small, series, (1 - 0.5 * t / jnp.tan(0.5 * t)) / t**2)
+    across = jnp.cross(u, w)
+    return qvel.at[dofs].set(w + 0.5 * across + c * jnp.cross(u, across))
+
+
+_one_pass = rebound(
+    mjx_forward.step,
+    forward=forward,
+    euler=rebound(mjx_forward.euler, _advance=_advance),
+    implicit=_implicit,
+)
+
+
+def step(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """`mj_step`: the world one time step later."""
+    if model.opt.integrator == mjx.IntegratorType.RK4:
+        return _runge_kutta(model, data)
+    advanced: mjx.Data = _computed_again(functools.partial(_one_pass, model))(data)
+    return advanced

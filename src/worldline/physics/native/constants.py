@@ -1,0 +1,123 @@
+"""The constants of a batch's rows: those that vary, and what MuJoCo derives from them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import mujoco
+import numpy as np
+
+from worldline.mujoco_c import Batch
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+
+class LastDerived:
+    """Where `mj_setConst` ran last, among the batches that share this.
+
+    A world that begins an episode has its constants in one batch where it starts, and in another
+    where it steps: what the first derived from them is right for the second.
+    """
+
+    def __init__(self) -> None:
+        self.where: RowConstants | None = None
+        self.rows: dict[bytes, int] = {}
+        """The row of `where` that holds what follows from constants."""
+
+
+class RowConstants:
+    """Constants that are written to a row only where they are not those that it holds.
+
+    Args:
+        batch: whose rows.
+        fields: name of each field that varies, and its dtype in MuJoCo.
+        last: to be shared by batches of one model in which the same fields vary.
+    """
+
+    def __init__(
+        self, batch: Batch, fields: Mapping[str, np.dtype[Any]], last: LastDerived
+    ) -> None:
+        self._batch, self._last = batch, last
+        order = sorted(fields, key=lambda name: not _derives(name))
+        self._order = [list(fields).index(name) for name in order]
+        expanded = [batch.expand(name, fields[name]) for name in order]
+        ends = np.cumsum([0, *(values.shape[1] for values in expanded)]).tolist()
+        columns = [slice(*pair) for pair in itertools.pairwise(ends)]
+        self._fields = list(zip(expanded, columns, strict=True))
+        """Each field, and where it stands in `_held`."""
+        self._deriving = ends[sum(map(_derives, order))]
+        """So many columns in front are those from which something follows."""
+        outputs = set(mujoco.MjModel._setconst_outputs)
+        stands = [name in outputs and not _derives(name) for name in order]
+        self._standing = list(itertools.compress(self._fields, stands))
+        """Fields whose values take the place of what MuJoCo derives."""
+        self._held = np.zeros((batch.rows, ends[-1]))
+        self._unknown = np.ones(batch.rows, bool)
+        """Rows that were not written yet, or that MuJoCo could not derive anything from."""
+        self._derived: dict[str, NDArray] = {}
+        """What follows, as far as rows have their own: the bytes of a field, live `(rows, n)`."""
+
+    def write(self, values: Sequence[NDArray], ids: NDArray | None) -> NDArray:
+        """Makes rows hold `values`, and what follows from them.
+
+        Args:
+            values: for each field `(rows, n)`.
+            ids: which rows, int32; None for all.
+
+        Returns:
+            The rows that MuJoCo could not derive anything from, int32.
+        """
+        given = np.concatenate([values[place] for place in self._order], axis=1)
+        differs = self._held != given
+        differs[self._unknown] = True
+        if ids is not None:
+            others = np.ones(self._batch.rows, bool)
+            others[ids] = False
+            differs[others] = False
+        rows = np.flatnonzero(differs.any(axis=1))
+        fresh = self._held[rows] = given[rows]
+        for expanded, columns in self._fields:
+            expanded[rows] = fresh[:, columns]
+        self._unknown[rows] = False
+        derived = rows[differs[rows, : self._deriving].any(axis=1)].astype(np.int32)
+        failed = self._derive(derived)
+        for expanded, columns in self._standing:
+            expanded[derived] = self._held[derived, columns]
+        self._unknown[failed] = True  # to be tried again
+        return failed
+
+    def _derive(self, rows: NDArray) -> NDArray:
+        """Lets follow what does in rows whose constants have changed; returns those that failed."""
+        left = self._copied(rows)
+        if not len(left):
+            return left
+        self._batch.set_const(left)
+        self._derived = self._batch.derived()
+        good = self._batch.status[left] == 0
+        self._last.where = self
+        self._last.rows = dict(zip(self._read(left[good]), left[good].tolist(), strict=True))
+        return left[~good]
+
+    def _copied(self, rows: NDArray) -> NDArray:
+        """Copies what follows to rows from where it was derived last; returns the others."""
+        where = self._last.where
+        # In a batch of its own, rows that it was derived in may hold other constants by now.
+        if where is None or where is self or where._derived.keys() != self._derived.keys():
+            return rows
+        there = np.array([self._last.rows.get(x, -1) for x in self._read(rows)], np.int32)
+        found = there >= 0
+        here, there = rows[found], there[found]
+        for name, values in self._derived.items():
+            values[here] = where._derived[name][there]
+        return rows[~found]
+
+    def _read(self, rows: NDArray) -> list[bytes]:
+        """The constants in rows from which something follows."""
+        return [row.tobytes() for row in self._held[rows, : self._deriving]]
+
+
+def _derives(field: str) -> bool:
+    """Whether `mj_setConst` reads a field."""
+    return field.startswith("opt.") or field in mujoco.MjModel._setconst_inputs

@@ -1,0 +1,359 @@
+"""MuJoCo Warp inside JAX: the engine for NVIDIA cards, and the same numbers on a CPU.
+
+A JAX primitive carries each call to Warp, which reads and writes JAX's own memory on the device.
+Any nesting of `vmap` reaches it as one call. On a card, a control step is one CUDA graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from worldline.errors import ConfigError, MissingExtraError, ModelError
+from worldline.model import Model
+from worldline.physics.autodiff import stack
+from worldline.physics.base import (
+    HELD,
+    NOTHING,
+    Physics,
+    PhysicsState,
+    Reads,
+    acceptable,
+    picked,
+)
+from worldline.physics.warp.model import check_model, check_reads, check_variation
+from worldline.physics.warp.rows import (
+    MOVING,
+    OVERFLOW,
+    Capacity,
+    Job,
+    Rows,
+    derived_from,
+    lost,
+    operand_names,
+    result_names,
+)
+from worldline.types import Array, ArrayLike, Variation
+from worldline.warp_library import installed, warp
+
+
+class WarpState(NamedTuple):
+    """What this engine keeps of a world between two steps."""
+
+    qacc_warmstart: Array
+    """Where the solver starts, `(nv,)`."""
+    inputs: dict[str, Array]
+    """What is held until it is given anew: `INPUTS` without `act`."""
+    derived: dict[str, Array]
+    """The constants that follow from the world's variation."""
+    tracked: dict[str, Array]
+    """What `Reads.changes` names, as it was."""
+
+
+class WarpPhysics(Physics):
+    """MuJoCo Warp: thousands of worlds at once on an NVIDIA card, in float32; without derivatives.
+
+    It runs where JAX's programs do. On a CPU, on one thread, it is there to be tried: `native` is
+    many times faster. Its kernels are compiled once a machine, which takes half a minute and more.
+
+    Args:
+        model: the model that all worlds share.
+        reads: what comes back beside the state.
+        nconmax: contacts to have memory for, of a world on average; None: enough for most states of
+            the model. A world that needs more has diverged, and MuJoCo Warp prints how many.
+        njmax: constraints to have memory for, of a world at most; likewise.
+        deterministic: on a card, too, have sums in the same order in each run, which takes longer.
+
+    Raises:
+        MissingExtraError: MuJoCo Warp is not installed.
+        ModelError: it lacks something that the model has, or a field that `reads` names.
+    """
+
+    name = "warp"
+
+    def __init__(
+        self,
+        model: Model,
+        reads: Reads = NOTHING,
+        nconmax: int | None = None,
+        njmax: int | None = None,
+        deterministic: bool = False,
+    ) -> None:
+        super().__init__(model, reads)
+        if not installed():
+            raise MissingExtraError("the engine 'warp'", "warp")
+        check_model(model.mj)
+        check_reads(reads)
+        self._named = reads.named
+        self._held = tuple(name for name in HELD if name in reads.inputs)
+        data = mujoco.MjData(model.mj)
+        self._defaults = {
+            name: np.asarray(getattr(data, name), np.float32) for name in (*self._held, "act")
+        }
+        self._memory = Capacity(nconmax, njmax), deterministic
+        self._rows: dict[tuple[str, int, tuple[str, ...]], Rows] = {}
+        #: Jobs as programs of their own, for calls that no other program makes.
+        self.programs: dict[Job, Callable[..., Any]] = {}
+
+    def start(
+        self,
+        qpos: Array,
+        qvel: Array,
+        variation: Variation,
+        inputs: Mapping[str, Array],
+        mask: ArrayLike = True,
+    ) -> PhysicsState:
+        """See `Physics.start`."""
+        del mask  # computing for all is harmless
+        variation = self._own(variation)
+        given = self._defaults | self._given(inputs)
+        act, held = jnp.asarray(given["act"]), {name: given[name] for name in self._held}
+        state = {"qpos": _real(qpos), "qvel": _real(qvel), "act": act}
+        results = self._run("start", 0, variation, {**state, **held, **variation})
+        tracked = picked(self.reads.changes, results)
+        return PhysicsState(
+            **state,
+            time=jnp.zeros(()),
+            fields=picked(self.reads.fields, results),
+            changes=jax.tree.map(jnp.zeros_like, tracked),
+            variation=variation,
+            diverged=~acceptable(results["qacc_warmstart"]),
+            engine=WarpState(
+                results["qacc_warmstart"],
+                {name: jnp.asarray(value) for name, value in held.items()},
+                {name: results[name] for name in derived_from(self.model.mj, variation)},
+                tracked,
+            ),
+        )
+
+    def step(
+        self,
+        state: PhysicsState,
+        inputs: Mapping[str, Array],
+        substeps: int,
+        mask: ArrayLike = True,
+    ) -> PhysicsState:
+        """See `Physics.step`."""
+        if substeps < 1:
+            raise ModelError(f"substeps is {substeps}; give 1 or more")
+        engine: WarpState = state.engine
+        given = self._given(inputs)
+        act = given.pop("act", state.act)
+        held = engine.inputs | given
+        moving = (state.qpos, state.qvel, act, state.time, engine.qacc_warmstart)
+        operands = dict(zip(MOVING, moving, strict=True))
+        operands |= {**held, **state.variation, **engine.derived}
+        results = self._run("step", substeps, state.variation, operands)
+        before, after = engine.tracked, picked(self.reads.changes, results)
+        stepped = PhysicsState(
+            qpos=results["qpos"],
+            qvel=results["qvel"],
+            act=results["act"],
+            time=results["time"],
+            fields=picked(self.reads.fields, results),
+            changes={name: after[name] - before[name] for name in after},
+            variation=state.variation,
+            diverged=jnp.asarray(False),
+            engine=WarpState(results["qacc_warmstart"], held, engine.derived, after),
+        )
+        # Warp's clamps make a number of a control that is none.
+        after_it = [results[name] for name in ("qpos", "qvel", "qacc_warmstart")]
+        well = acceptable(*given.values(), *after_it) & ~lost(results[OVERFLOW])
+        moved = mask & well
+        kept = jax.tree.map(lambda new, old: jnp.where(moved, new, old), stepped, state)
+        return dataclasses.replace(kept, diverged=jnp.where(mask, ~well, state.diverged))
+
+    def vary(self, state: PhysicsState, variation: Variation) -> PhysicsState:
+        """See `Physics.vary`."""
+        state = super().vary(state, variation)
+        if not state.engine.derived:
+            return state
+        derived = self._run("vary", 0, state.variation, dict(state.variation))
+        return dataclasses.replace(state, engine=state.engine._replace(derived=derived))
+
+    def _own(self, variation: Variation) -> dict[str, Array]:
+        """A world's own constants, if Warp can have them of each world."""
+        checked = self.check_variation(variation)
+        check_variation(checked)
+        return checked
+
+    def _given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs in MuJoCo's shapes."""
+        return {k: _real(value).reshape(self.input_shape(k)) for k, value in inputs.items()}
+
+    def _run(
+        self, kind: Any, substeps: int, variation: Variation, operands: Mapping[str, ArrayLike]
+    ) -> dict[str, Array]:
+        """Binds the primitive and names what it returns."""
+        call = _Call(Job(kind, substeps, tuple(sorted(variation))), self)
+        values = (_real(operands[name]) for name in call.operands)
+        results = dict(zip(call.results, _warp.bind(*values, call=call), strict=True))
+        return results | {name: jnp.zeros(*call.spec(name)) for name in call.empty}
+
+    def rows(self, variation: tuple[str, ...], count: int) -> Rows:
+        """Memory for so many worlds on the present device of Warp's."""
+        key = (str(warp().get_device()), count, variation)
+        if key not in self._rows:
+            mj, reads, (capacity, deterministic) = self.model.mj, self.reads, self._memory
+            self._rows[key] = Rows(mj, reads, self._held, variation, count, capacity, deterministic)
+        return self._rows[key]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """The static part of a call: which engine does what."""
+
+    job: Job
+    physics: WarpPhysics
+
+    @functools.cached_property
+    def _derived(self) -> tuple[str, ...]:
+        return derived_from(self.physics.model.mj, self.job.variation)
+
+    @functools.cached_property
+    def operands(self) -> tuple[str, ...]:
+        """The names of those that are not empty."""
+        names = operand_names(self.job, self.physics._held, self._derived)
+        return tuple(name for name in names if math.prod(self.spec(name)[0]))
+
+    @functools.cached_property
+    def results(self) -> tuple[str, ...]:
+        """The names of those that are not empty."""
+        return tuple(name for name in self._all_results if math.prod(self.spec(name)[0]))
+
+    @functools.cached_property
+    def empty(self) -> tuple[str, ...]:
+        """The names of results without numbers, as `act` often is."""
+        return tuple(name for name in self._all_results if name not in self.results)
+
+    @property
+    def _all_results(self) -> tuple[str, ...]:
+        return result_names(self.job, self.physics._named, self._derived)
+
+    def spec(self, name: str) -> tuple[tuple[int, ...], Any]:
+        """Shape and dtype of an operand or a result of one world."""
+        model = self.physics.model
+        if name in self.job.variation:
+            return model.constant(name).shape, np.float32
+        if name in self._derived:
+            return np.shape(getattr(model.mj, name)), np.float32
+        if name in ("time", OVERFLOW):
+            return (), np.float32 if name == "time" else np.int32
+        shape, dtype = model.data_field(name)
+        return shape, np.float32 if dtype.kind == "f" else dtype
+
+    def callback(self, rows: int) -> Callable[..., Sequence[Array]]:
+        """A function of JAX's arrays that runs the job on `(rows, n)` of each operand."""
+        wp, physics, job = warp(), weakref.ref(self.physics), self.job
+        begins, gives = self.operands, self.results
+
+        def run(*arrays: Any) -> None:
+            owner = physics()
+            if owner is None:
+                raise RuntimeError("the program's physics is gone")
+            operands = dict(zip(begins, arrays, strict=False))
+            results = dict(zip(gives, arrays[len(begins) :], strict=True))
+            owner.rows(job.variation, rows).run(job, operands, results)
+
+        specs = {f"x{i}": self.spec(name) for i, name in enumerate((*begins, *gives))}
+        dtypes = {x: wp.dtype_from_numpy(kind) for x, (_, kind) in specs.items()}
+        _sign(run, {x: wp.array(dtype=dtype, ndim=2) for x, dtype in dtypes.items()})
+        outputs = list(specs.items())[len(begins) :]
+        return wp.jax_callable(
+            run,
+            num_outputs=len(gives),
+            graph_mode=wp.JaxCallableGraphMode.NONE,  # `Rows` has graphs of its own
+            vmap_method=None,
+            output_dims={x: (rows, math.prod(shape)) for x, (shape, _) in outputs},
+        )
+
+
+def _sign(function: Any, types: Mapping[str, Any]) -> None:
+    """Gives a function the arguments of these types: Warp reads them from its signature."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(x, kind, annotation=type_) for x, type_ in types.items()]
+    function.__signature__ = inspect.Signature(parameters)
+    function.__annotations__ = dict(types)
+
+
+def refusal(model: Model, reads: Reads = NOTHING) -> str:
+    """Why this engine cannot run a model, in one line; empty where it can.
+
+    Args:
+        model: the model.
+        reads: what would be read of it.
+    """
+    try:
+        WarpPhysics(model, reads)
+    except (ModelError, MissingExtraError) as error:
+        return str(error)
+    return ""
+
+
+def _real(value: ArrayLike) -> Array:
+    return jnp.asarray(value, jnp.float32)
+
+
+_warp = Primitive("worldline_warp")
+_warp.multiple_results = True
+
+
+def _lead(call: _Call, operand: Any) -> tuple[int, ...]:
+    """The axes of the worlds, as the first operand has them in front."""
+    return tuple(operand.shape[: operand.ndim - len(call.spec(call.operands[0])[0])])
+
+
+@_warp.def_impl
+def _evaluate(*operands: Array, call: _Call) -> list[Array]:
+    programs = call.physics.programs
+    if call.job not in programs:
+        programs[call.job] = jax.jit(functools.partial(_warp.bind, call=call))
+    return list(programs[call.job](*operands))
+
+
+@_warp.def_abstract_eval
+def _shapes(first: Any, *_: Any, call: _Call) -> list[jax.core.ShapedArray]:
+    lead, specs = _lead(call, first), map(call.spec, call.results)
+    return [jax.core.ShapedArray(lead + shape, np.dtype(dtype)) for shape, dtype in specs]
+
+
+def _batch(operands: Sequence[Array], axes: Sequence[Any], *, call: _Call) -> Any:
+    results = _warp.bind(*stack(operands, axes), call=call)
+    return results, [0] * len(results)
+
+
+def _lower(ctx: Any, *operands: Any, call: _Call) -> Any:
+    """The call with all leading axes as one, without arrays that are empty."""
+    lead = _lead(call, ctx.avals_in[0])
+    rows = math.prod(lead)
+    run = call.callback(rows)
+    ctx.module_context.add_keepalive(call.physics)
+
+    def program(*arrays: Array) -> list[Array]:
+        if not rows:
+            return [jnp.zeros(a.shape, a.dtype) for a in ctx.avals_out]
+        results = run(*(x.reshape(rows, -1) for x in arrays))
+        return [x.reshape(a.shape) for x, a in zip(results, ctx.avals_out, strict=True)]
+
+    return mlir.lower_fun(program, multiple_results=True)(ctx.replace(primitive=None), *operands)
+
+
+def _no_derivative(*_: Any, **__: Any) -> Any:
+    raise ConfigError("the engine 'warp' has no derivatives; use physics='native' or physics='mjx'")
+
+
+ad.primitive_jvps[_warp] = _no_derivative
+batching.primitive_batchers[_warp] = _batch
+mlir.register_lowering(_warp, _lower)

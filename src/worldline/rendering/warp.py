@@ -1,0 +1,128 @@
+"""MuJoCo Warp's ray tracer: by pip alone, on a CPU or an NVIDIA card.
+
+It needs no graphics library. Its kernels are compiled when a model with new kinds of geoms is first
+drawn on a machine, which takes half a minute, and kept in Warp's own cache.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import mujoco
+import numpy as np
+
+from worldline.errors import ModelError
+from worldline.rendering.camera import Camera
+from worldline.rendering.painter import NDArray, Painter, Picture
+from worldline.warp_library import mujoco_warp, warp
+
+#: MjData fields that the rays meet.
+_POSES = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
+
+#: Fields that Warp reads from its model, each world's own; the others of `SEEN` are in the poses.
+_OWN = frozenset((
+    "geom_size", "geom_rgba", "cam_fovy", "cam_intrinsic",
+    "light_ambient", "light_diffuse", "light_specular", "light_attenuation", "light_cutoff",
+    "light_exponent", "mat_rgba", "mat_emission", "mat_specular", "mat_shininess", "mat_texrepeat",
+))  # fmt: skip
+_LENSES = frozenset(("cam_fovy", "cam_intrinsic"))
+
+
+class WarpPainter(Painter):
+    """A batch of worlds at a time; on a CPU on the calling thread alone."""
+
+    most: ClassVar[int] = 32
+    shared: ClassVar[frozenset[str]] = frozenset(("cam_sensorsize", "flex_rgba"))
+
+    def __init__(self, model: mujoco.MjModel, cameras: Sequence[Camera]) -> None:
+        super().__init__(model, cameras)
+        self._wp, self._mjw = warp(), mujoco_warp()
+        try:
+            self._stored = self._mjw.put_model(model)
+        except NotImplementedError as error:
+            raise ModelError(
+                f"MuJoCo Warp cannot take the model ({error}); use renderer='opengl'"
+            ) from error
+        self._data = self._mjw.make_data(model, nworld=self.most)
+        self._poses = {
+            name: np.zeros((self.most, *getattr(self.stage.data, name).shape), np.float32)
+            for name in _POSES
+        }
+        self._contexts: dict[bool, Any] = {}
+        self.paint([{"qpos": model.qpos0}])  # compiles the kernels, on one thread at a time
+
+    def paint(self, worlds: Sequence[Mapping[str, NDArray]]) -> list[Picture]:
+        """See `Painter.paint`."""
+        for row, world in enumerate(worlds):
+            self.stage.put(world)
+            for name, values in self._poses.items():
+                values[row] = getattr(self.stage.data, name)
+        self._place(len(worlds))
+        own = _OWN.intersection(worlds[0])
+        model = self._varied(worlds, sorted(own))
+        context = self._context(bool(own & _LENSES))
+        self._mjw.refit_bvh(model, self._data, context)
+        self._mjw.render(model, self._data, context)
+        return self._read(context, len(worlds))
+
+    def _place(self, rows: int) -> None:
+        """Hands the poses of the first worlds to Warp, which then draws those alone."""
+        self._data.nworld = rows
+        for name, values in self._poses.items():
+            target = getattr(self._data, name)
+            target.assign(self._wp.array(values, dtype=target.dtype, device="cpu"))
+
+    def _varied(self, worlds: Sequence[Mapping[str, NDArray]], names: Sequence[str]) -> Any:
+        """Warp's model with each world's own constants in it."""
+        if not names:
+            return self._stored
+        own = {}
+        for name in names:
+            like = getattr(self._stored, name)
+            shape = getattr(self.stage.model, name).shape
+            values = [np.reshape(world[name], shape).astype(np.float32) for world in worlds]
+            own[name] = self._wp.array(np.stack(values), dtype=like.dtype)
+        model = copy.copy(self._stored)
+        for name, array in own.items():
+            setattr(model, name, array)
+        return model
+
+    def _context(self, lenses_vary: bool) -> Any:
+        """The buffers of the pictures; rays are laid out anew where a world has its own lens."""
+        if lenses_vary not in self._contexts:
+            model = self.stage.model
+            ids = [_camera_id(model, camera) for camera in self.cameras]
+            self._contexts[lenses_vary] = self._mjw.create_render_context(
+                model,
+                nworld=self.most,
+                cam_active=ids,
+                cam_res=[(camera.width, camera.height) for camera in self.cameras],
+                render_rgb=[camera.rgb for camera in self.cameras],
+                render_depth=[camera.depth for camera in self.cameras],
+                render_seg=[False] * len(ids),
+                render_skybox=True,
+                use_precomputed_rays=not lenses_vary,
+            )
+        return self._contexts[lenses_vary]
+
+    def _read(self, context: Any, rows: int) -> list[Picture]:
+        """The pictures of all cameras, which lie one after the other in Warp's buffers."""
+        words = context.rgb_data.numpy()[:rows]
+        colours = words.view(np.uint8).reshape(rows, -1, 4)[..., 2::-1]  # stored as BGRA
+        depths = context.depth_data.numpy()[:rows]
+        pictures: list[Picture] = []
+        for camera in self.cameras:
+            shape, pixels = (rows, camera.height, camera.width), camera.height * camera.width
+            colour, depth = None, None
+            if camera.rgb:
+                colour, colours = colours[:, :pixels].reshape(*shape, 3), colours[:, pixels:]
+            if camera.depth:
+                depth, depths = depths[:, :pixels].reshape(shape), depths[:, pixels:]
+            pictures.append((colour, depth))
+        return pictures
+
+
+def _camera_id(model: mujoco.MjModel, camera: Camera) -> int:
+    return int(mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera.name))

@@ -1,0 +1,126 @@
+"""What a run writes down: in its own folder, and of several seeds in one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from worldline.export.policy_file import save_policy
+from worldline.learn.policy import Policy
+from worldline.learn.rollout import Evaluation
+from worldline.report.run_folder import RunFolder
+
+
+class Records:
+    """The metrics and policies of a run.
+
+    Of one seed they go to the run folder. Of several, each seed has a run folder `seed-<seed>` in
+    it, and the run's own holds the means over seeds, with `eval/return_std` the deviation over
+    them, and the policy of the seed that was evaluated best.
+
+    Args:
+        folder: the run folder; None in a process that writes nothing down, being not the first.
+        seed: the first seed.
+        seeds: how many.
+    """
+
+    def __init__(self, folder: RunFolder | None, seed: int, seeds: int) -> None:
+        self._run = [] if folder is None else [folder]
+        self._several = seeds > 1
+        numbers = range(seed, seed + seeds) if self._several else ()
+        self._members = [_member_folder(f, n) for f in self._run for n in numbers] or self._run
+
+    @property
+    def _all(self) -> list[RunFolder]:
+        return [*self._run, *self._members] if self._several else self._run
+
+    def write(self, step: int, seconds: float, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Appends the metrics of an update: of several seeds, arrays of one number for each.
+
+        Returns:
+            Those in the run's own folder.
+        """
+        rows = [
+            _known({name: float(_of(index, value)) for name, value in metrics.items()})
+            for index in range(len(self._members))
+        ]
+        for member, row in zip(self._members, rows, strict=True):
+            member.write_metrics(step, seconds, row)
+        if not self._several:
+            return rows[0] if rows else {}
+        shown = _over_seeds(rows)
+        for folder in self._run:
+            folder.write_metrics(step, seconds, shown)
+        return shown
+
+    def save_policies(self, policy: Policy) -> None:
+        """Writes the policy of each seed to its folder."""
+        for index, member in enumerate(self._members):
+            save_policy(member.path, self._policy_of(index, policy))
+
+    def save_best(self, policy: Policy, evaluation: Evaluation) -> Policy:
+        """Writes the policy that was evaluated best to the run's own folder, and returns it."""
+        if not self._several:
+            return policy
+        best = self._policy_of(int(evaluation.episode_return.mean(axis=-1).argmax()), policy)
+        for folder in self._run:
+            save_policy(folder.path, best)
+        return best
+
+    def rewind(self, step: int) -> None:
+        """Forgets what was written of later steps."""
+        for folder in self._all:
+            folder.rewind(step)
+
+    def plot(self) -> None:
+        """Draws the curves of each seed and of the run."""
+        for folder in self._all:
+            folder.plot()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for folder in self._all:
+            folder.close_files()
+
+    def _policy_of(self, index: int, policy: Policy) -> Policy:
+        return jax.tree.map(lambda x: x[index], policy) if self._several else policy
+
+
+def _member_folder(folder: RunFolder, seed: int) -> RunFolder:
+    """The run folder of a seed: the one that is there, or a new one."""
+    path = folder.path / f"seed-{seed}"
+    if (path / "config.json").exists():
+        return RunFolder.open(path)
+    with RunFolder.create(path, folder.config | {"seed": seed, "seeds": 1}) as member:
+        return member
+
+
+def _of(index: int, value: Any) -> Any:
+    return value[index] if np.ndim(value) else value
+
+
+def _known(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics of an update; without means over episodes where none ended."""
+    unknown = () if metrics.get("train/episodes") else ("train/return", "train/episode_length")
+    return {name: value for name, value in metrics.items() if name not in unknown}
+
+
+def _over_seeds(rows: list[dict[str, float]]) -> dict[str, float]:
+    """The mean over the seeds that have a metric; the deviation of their evaluations."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row[name] for row in rows if name in row] for name in names}
+    means = {name: float(np.mean(column)) for name, column in columns.items()}
+    if "eval/return" in means:
+        means["eval/return_std"] = float(np.std(columns["eval/return"]))
+    return means

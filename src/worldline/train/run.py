@@ -1,0 +1,420 @@
+"""A training run from start to end: what `worldline train` and `worldline resume` do."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from worldline.env.env import Env
+from worldline.env.worlds import Worlds
+from worldline.errors import ConfigError, RunError, did_you_mean
+from worldline.learn.algorithms import find_algorithm, name_of_algorithm
+from worldline.learn.augmentation import Augmentation
+from worldline.learn.placement import on_devices, place, whole
+from worldline.learn.policy import Policy
+from worldline.learn.population import population
+from worldline.learn.rollout import Evaluation, evaluator, record
+from worldline.learn.run import Learner, run
+from worldline.parallel.cluster import any_of, check_same, is_first, losses_told, of_first
+from worldline.report import ProgressDisplay, RenderUnavailableError, RunFolder, render_episode
+from worldline.report.inputs import as_picture, seen_frames, write_inputs
+from worldline.report.run_folder import library_versions
+from worldline.train.checkpoint import (
+    Checkpoint,
+    CheckpointWriter,
+    Moment,
+    name_leaves,
+    restore,
+    restore_part,
+)
+from worldline.train.config import TrainConfig as TrainConfig
+from worldline.train.config import (
+    algorithm_of,
+    environment_of,
+    find_domain,
+    resolved_config,
+    run_config,
+    saved_config,
+)
+from worldline.train.records import Records
+from worldline.train.trackers import Trackers, check_trackers
+from worldline.types import Key
+from worldline.variation.options import read_draws
+
+S = TypeVar("S")
+
+#: Entered for the time of training, it gives the question "should I stop?".
+StopSignal: TypeAlias = AbstractContextManager[Callable[[], bool]]
+
+#: Makes a learner from worlds and a configuration, as `ppo` does.
+MakeLearner: TypeAlias = Callable[[Worlds, Any], Learner[Any]]
+
+_NEVER: StopSignal = contextlib.nullcontext(lambda: False)
+
+#: What may be otherwise when a run goes on: the rest decides its numbers.
+_MAY_CHANGE = {"steps", "out", "evaluations", "eval_episodes", "video", "track", "quiet"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    folder: Path
+    """The run folder; in a process that is not the first, that of the first."""
+    steps: int
+    seconds: float
+    """Wall-clock until the last evaluation was done."""
+    evaluation: Evaluation
+    """Of the final policy; of several seeds, `(seeds, episodes)`."""
+    interrupted: bool
+    """Whether it was asked to stop early."""
+    video_note: str
+    """How the video was drawn, or why there is none."""
+
+
+def train(
+    task: str,
+    env: Env,
+    config: TrainConfig,
+    algorithm: Any,
+    began: float | None = None,
+    stop_signal: StopSignal = _NEVER,
+    make_learner: MakeLearner | None = None,
+    mesh: Mesh | None = None,
+) -> Result:
+    """Trains a policy and leaves a run folder behind.
+
+    However it ends, the policy of the last update that was done is in the folder, and `resume` goes
+    on from its last checkpoint.
+
+    Args:
+        task: the task's name, for the run folder.
+        env: the task on an engine.
+        config: the run.
+        algorithm: how to learn: the configuration of an algorithm, such as `PPOConfig`.
+        began: `time.perf_counter()` of the process's start, from which the run's clock counts.
+        stop_signal: when the function that it gives says True, the run ends well after the update
+            it is in, with a checkpoint; see `worldline.train.interrupt.graceful_stop`.
+        make_learner: makes the learner, as `functools.partial(ppo, loss=my_loss)` does; by default
+            the algorithm's own function.
+        mesh: devices that share the worlds, from `worldline.parallel.cluster.join` or
+            `worldline.parallel.mesh.world_mesh`; those of several processes, where each calls this
+            with the same arguments. None: one device.
+
+    Raises:
+        RunError: the run folder cannot be written.
+        ConfigError: the devices do not divide the worlds, or there are several seeds for them; or
+            there is no such tracker.
+        MissingExtraError: the library of a tracker is not installed.
+        TrainingDivergedError: training broke down; the last good policy is in the run folder.
+        LostProcessError: another of the processes is gone; all of them are to be started anew.
+    """
+    began = time.perf_counter() if began is None else began
+    check_trackers(config.track)
+    learner = _learner(env, config, algorithm, make_learner, mesh)
+    learner = begin_from(config.init_from, learner, config.init_parts)
+    assess = _assessment(env, config)
+    resolved = resolved_config(task, env, config, algorithm)
+    with contextlib.ExitStack() as stack:
+        stopped = stack.enter_context(stop_signal)
+        folder = None
+        if is_first():
+            folder = stack.enter_context(RunFolder.create(config.out, resolved))
+        return _go_on(folder, env, config, learner, assess, None, began, stopped, mesh)
+
+
+def resume(
+    path: str | os.PathLike[str],
+    steps: int | None = None,
+    quiet: bool = False,
+    began: float | None = None,
+    stop_signal: StopSignal = _NEVER,
+    env: Env | None = None,
+    make_learner: MakeLearner | None = None,
+    mesh: Mesh | None = None,
+) -> Result:
+    """Goes on with a run from its last checkpoint: on the CPU, bit for bit as if it had not ended.
+
+    A run that was killed before its first checkpoint begins again, with the same numbers.
+
+    Args:
+        path: the run folder.
+        steps: environment steps of the whole run; None: as many as it was to take.
+        quiet: show no progress.
+        began: as in `train`.
+        stop_signal: as in `train`.
+        env: the environment, where the run's was not one of a registered task.
+        make_learner: as `train` was given it.
+        mesh: as in `train`; it may be another than the run was begun on, up to the order in which
+            numbers are summed. Every process reads the run folder.
+
+    Raises:
+        RunError: the folder is no run, another process writes to it, it has no whole checkpoint,
+            or its configuration is not the checkpoint's.
+        ConfigError: `steps` is less than the run has taken; or as in `train`.
+        TrainingDivergedError, LostProcessError: as in `train`.
+    """
+    began = time.perf_counter() if began is None else began
+    with stop_signal as stopped, RunFolder.open(path) as folder:
+        if is_first():
+            folder.lock()
+        saved = saved_config(folder)
+        config = run_config(saved, steps, quiet)
+        check_trackers(config.track)
+        env = environment_of(folder) if env is None else env
+        learner = _learner(env, config, algorithm_of(saved), make_learner, mesh)
+        binding = {n: value for n, value in folder.config.items() if n not in _MAY_CHANGE}
+        like = jax.eval_shape(_members(learner, config).init, _keys(config)[0])
+        checkpoint = restore(folder.path, like, binding, library_versions())
+        if checkpoint is None:
+            learner = begin_from(config.init_from, learner, config.init_parts)
+        elif steps is not None and steps < checkpoint.moment.step:
+            raise ConfigError(
+                f"steps is {steps}, but the run has taken {checkpoint.moment.step} already"
+            )
+        check_same(-1 if checkpoint is None else checkpoint.moment.step, "the last checkpoint")
+        if is_first():
+            folder.replace_config(steps=config.steps)
+        assess = _assessment(env, config)
+        mine = folder if is_first() else None
+        return _go_on(mine, env, config, learner, assess, checkpoint, began, stopped, mesh)
+
+
+def _go_on(
+    folder: RunFolder | None,
+    env: Env,
+    config: TrainConfig,
+    learner: Learner[Any],
+    assess: Callable[[Policy], Evaluation],
+    checkpoint: Checkpoint | None,
+    began: float,
+    stopped: Callable[[], bool],
+    mesh: Mesh | None,
+) -> Result:
+    """Trains from a checkpoint, or from the beginning, to the end of the run.
+
+    Several processes do all of this side by side, but those without a folder write nothing.
+    """
+    init_key, _, video_key = _keys(config)
+    learner = on_devices(_members(learner, config), mesh)
+    path = Path(of_first(str(folder and folder.path)))
+    if checkpoint is None:
+        checkpoint = Checkpoint(learner.init(init_key), Moment(0, 0.0, None), ())
+    step, seconds = checkpoint.moment.step, checkpoint.moment.seconds
+    earlier = seconds - began
+    own, resolved = (folder.path, folder.config) if folder else (None, {})
+    with (
+        losses_told(f"`worldline resume {path}`"),
+        Records(folder, config.seed, config.seeds) as records,
+        Trackers(folder, config.track) as trackers,
+        CheckpointWriter(own, resolved, library_versions()) as checkpoints,
+        ProgressDisplay(config.steps, quiet=config.quiet or folder is None) as display,
+    ):
+        records.rewind(step)
+        for note in checkpoint.notes:
+            display.note(note)
+        state = place(mesh, checkpoint.state)
+        policy, evaluation = learner.policy(state), None
+        try:
+            for progress in run(learner, state, config.steps, step):
+                step, policy = progress.step, learner.policy(progress.state)
+                metrics, evaluation = dict(progress.metrics), None
+                if _is_evaluated(step, learner.steps_per_update, config):
+                    records.save_policies(policy)
+                    evaluation = assess(policy)
+                    metrics |= _summary(evaluation)
+                metrics["speed/steps_per_s"] = learner.steps_per_update / progress.update_seconds
+                seconds = earlier + time.perf_counter()
+                shown = records.write(step, seconds, metrics)
+                trackers.write(step, shown)
+                display.update(step, shown)
+                stop, due = any_of(stopped(), checkpoints.are_due(progress.update_seconds))
+                if stop or due or evaluation is not None:
+                    moment = Moment(step, seconds, shown.get("eval/return"))
+                    checkpoints.save(whole(mesh, progress.state), moment)
+                if stop:
+                    break
+            checkpoints.wait()
+            if evaluation is None:  # to tell how good it is; a resumed run goes on without
+                records.save_policies(policy)
+                evaluation = assess(policy)
+        except BaseException:
+            with contextlib.suppress(RunError):
+                records.save_policies(policy)
+                records.plot()
+            raise
+        best = records.save_best(policy, evaluation)
+        records.plot()
+    interrupted = step < config.steps or stopped()
+    note = _video(config, folder, env, best, video_key, interrupted)
+    return Result(path, step, seconds, evaluation, interrupted, note)
+
+
+def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> Learner[S]:
+    """A learner that begins with parts of another run's last checkpoint; None: as it does itself.
+
+    Args:
+        path: the run folder of that run.
+        learner: the learner.
+        parts: names from `learner.parts`.
+
+    Raises:
+        ConfigError: the algorithm has no such part.
+        RunError: the run has no checkpoint, or the part has another shape in it.
+    """
+    if path is None:
+        return learner
+    for name in parts:
+        if name not in learner.parts:
+            hint = did_you_mean(name, learner.parts)
+            raise ConfigError(f"there is no part {name!r} to begin with{hint}")
+    RunFolder.open(path)
+
+    def init(key: Key) -> S:
+        state = learner.init(key)
+        names = name_leaves(state)
+        for where in (learner.parts[name] for name in parts):
+            part = restore_part(path, where(names), where(state))
+            state = eqx.tree_at(where, state, part)
+        return state
+
+    return learner._replace(init=init)
+
+
+def make_video(
+    folder: RunFolder,
+    env: Env,
+    policy: Policy,
+    key: Key,
+    seconds: float = 10.0,
+    deterministic: bool = True,
+) -> str:
+    """Renders an episode of a policy into a run folder.
+
+    Returns:
+        A line that says how it was drawn, or what to install so that it can be.
+    """
+    timestep = env.control_timestep
+    limit = math.ceil(env.task.episode_length / env.action_repeat) or round(seconds / timestep)
+    steps = max(1, min(limit, round(seconds / timestep)))
+    episode = record(env, policy, key, steps, deterministic=deterministic)
+    seen = {} if env.cameras is None else seen_frames(env.cameras, episode)
+    if seen:
+        algorithm = algorithm_of(saved_config(folder))
+        augmentation = getattr(algorithm, "augmentation", Augmentation())  # SHAC has none
+        write_inputs(folder.inputs_file, seen, augmentation)
+    try:
+        clip = render_episode(
+            env.model,
+            np.asarray(episode.qpos),
+            folder.video_file,
+            folder.strip_file,
+            timestep=timestep,
+            camera=env.task.camera,
+            variation=jax.device_get(episode.variation),
+            inputs=jax.device_get(episode.inputs),
+            views={name: as_picture(frames) for name, frames in seen.items()},
+        )
+    except RenderUnavailableError as error:
+        return f"no video: {error}"
+    return clip.note
+
+
+def _learner(
+    env: Env,
+    config: TrainConfig,
+    algorithm: Any,
+    make: MakeLearner | None,
+    mesh: Mesh | None,
+) -> Learner[Any]:
+    if mesh is not None and config.seeds > 1:
+        raise ConfigError(
+            f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
+            "seeds cannot; give seeds 1, or devices 1"
+        )
+    make = make or find_algorithm(name_of_algorithm(algorithm)).learner
+    worlds = Worlds(
+        env,
+        algorithm.num_worlds,
+        config.episode_length,
+        domain=find_domain(env.task, config.domain),
+        context=read_draws(config.context) or None,
+        mesh=mesh,
+    )
+    return make(worlds, algorithm)
+
+
+def _members(learner: Learner[S], config: TrainConfig) -> Learner[S]:
+    """The learner of one seed, or of all of them at once."""
+    return learner if config.seeds == 1 else population(learner)
+
+
+def _keys(config: TrainConfig) -> tuple[Key, Key, Key]:
+    """Keys for the first state and for the evaluations, `()` or of each seed `(seeds,)`; and for
+    the video, `()`.
+    """
+    seeds = range(config.seed, config.seed + config.seeds)
+    of_each = [tuple(jax.random.split(jax.random.key(seed), 3)) for seed in seeds]
+    first_state, evaluations, video = of_each[0]
+    if config.seeds > 1:
+        first_state, evaluations, _ = map(jnp.stack, zip(*of_each, strict=True))
+    return first_state, evaluations, video
+
+
+def _assessment(env: Env, config: TrainConfig) -> Callable[[Policy], Evaluation]:
+    """Evaluates policies: each time in the same episodes, so that the policy alone differs; drawn
+    as those of training are.
+    """
+    _, key, _ = _keys(config)
+    context = read_draws(config.context) or None
+    domain = find_domain(env.task, config.domain)
+    evaluate = evaluator(env, config.eval_episodes, domain=domain, context=context)
+    evaluate = evaluate if config.seeds == 1 else jax.vmap(evaluate)
+    return lambda policy: jax.device_get(evaluate(policy, jax.random.clone(key)))
+
+
+def _is_evaluated(step: int, steps_per_update: int, config: TrainConfig) -> bool:
+    """Whether one of the evaluations, even over the run, falls into the update that led here."""
+    before = (step - steps_per_update) * config.evaluations // config.steps
+    return step * config.evaluations // config.steps > before
+
+
+def _summary(evaluation: Evaluation) -> dict[str, Any]:
+    """What to report of an evaluation: a number each, or one for every seed."""
+    return {
+        "eval/return": evaluation.episode_return.mean(axis=-1),
+        "eval/return_std": evaluation.episode_return.std(axis=-1),
+        "eval/length": evaluation.episode_length.mean(axis=-1),
+    }
+
+
+def _video(
+    config: TrainConfig,
+    folder: RunFolder | None,
+    env: Env,
+    policy: Policy,
+    key: Key,
+    interrupted: bool,
+) -> str:
+    """The video at the end of a run; a line on how it went."""
+    if folder is None:
+        return "no video: the first process makes it"
+    if not config.video:
+        return "no video: --no-video"
+    if not interrupted:
+        with contextlib.suppress(KeyboardInterrupt):
+            return make_video(folder, env, policy, key)
+    return f"no video: interrupted; `worldline render {folder.path}` makes one"
