@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from worldline.env.task import reads_of
-from worldline.physics import mjx, warp
+from worldline.physics.mjx import engine as mjx
+from worldline.physics.warp import engine as warp
 from worldline.tasks.registry import list_tasks, load_task
 
 PAGE = Path(__file__).parent / "guides" / "engines.md"

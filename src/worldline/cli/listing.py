@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from worldline.env.task import reads_of
 from worldline.errors import MissingExtraError, VariationError
 from worldline.model import Model
-from worldline.physics import mjx, warp
+from worldline.physics.mjx import engine as mjx
+from worldline.physics.warp import engine as warp
 from worldline.tasks.registry import list_tasks, load_task, make
 from worldline.variation import features_of
 from worldline.variation.distributions import text
@@ -32,7 +33,7 @@ def tasks() -> Iterator[str]:
         length = env.task.episode_length or "-"
         reads = reads_of(env.task)
         others = (it for it in (mjx, warp) if not it.refusal(env.model, reads))
-        engines = ", ".join(("native", *(it.__name__.rpartition(".")[2] for it in others)))
+        engines = ", ".join(("native", *(it.__name__.split(".")[2] for it in others)))
         yield row.format(name, size, str(action.shape), rate, length, engines)
 
 

@@ -347,7 +347,7 @@ def _init(argv: list[str]) -> int:
 
 
 def _bench(argv: list[str]) -> int:
-    folder = Path(__file__).resolve().parents[2] / "bench"
+    folder = Path(__file__).resolve().parents[3] / "bench"
     names = sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_"))
     if not names:
         raise ConfigError("the benchmarks are in the source; run this from a checkout of Worldline")

@@ -130,7 +130,8 @@ class Worlds:
             0: only at its start.
         cameras: as in `Env`: see these worlds through them; None: through the environment's own.
         mesh: devices that share the worlds, as many each, from
-            `worldline.parallel.mesh.world_mesh`; None: all are on one. The worlds are the same bit for bit.
+            `worldline.parallel.mesh.world_mesh`; None: all are on one. The worlds are the same
+            bit for bit.
 
     Raises:
         ConfigError: `num_worlds` is not positive, or the devices of the mesh do not divide it;
