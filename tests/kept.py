@@ -40,9 +40,11 @@ def kept() -> dict[str, Any]:
 
 def options_of(*command: str) -> list[str]:
     """The options that a command's help names."""
-    code = "import sys; from worldline.cli import main as m; m = getattr(m, 'main', m); m(sys.argv[1:])"
     said = subprocess.run(
-        [sys.executable, "-c", code, *command], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "worldline.cli", *command],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     found = re.findall(r"(?<![\w-])--[a-z][\w.-]*", said.stdout)
     return sorted({option.rstrip(".-") for option in found})

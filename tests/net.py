@@ -60,8 +60,8 @@ def hashes(options: str) -> dict[str, Any]:
     """Trains, and hashes what the run left."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [sys.executable, "-c", "from worldline.cli import main; raise SystemExit(main())"]
-        command += ["train", *options.split(), *_ALWAYS.split(), "--out", str(out)]
+        command = [sys.executable, "-m", "worldline.cli", "train", *options.split()]
+        command += [*_ALWAYS.split(), "--out", str(out)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return {"failed": done.stderr.strip().splitlines()[-1:]}

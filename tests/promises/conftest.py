@@ -1,8 +1,8 @@
 """The promises of the README on registered tasks, with the settings that users run.
 
 Other tests spare XLA its optimisations, since they compile much and run little, and have JAX's
-alarms on, which put checks into programs. But what fuses operations and splits loops into vectors is
-what may break "the same bits": here programs are those of users.
+alarms on, which put checks into programs. But what fuses operations and splits loops into vectors
+is what may break "the same bits": here programs are those of users.
 """
 
 from collections.abc import Iterator

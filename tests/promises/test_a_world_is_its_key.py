@@ -1,7 +1,7 @@
 """A world depends on its key, its variation and its actions, not on how many there are.
 
-Physics, constants, random numbers, observations and ends are the same bit for bit. A reward is a sum
-that XLA may add up in another order for another number of worlds: it is the same but for the
+Physics, constants, random numbers, observations and ends are the same bit for bit. A reward is a
+sum that XLA may add up in another order for another number of worlds: it is the same but for the
 rounding of its largest term, and so are the task's metrics.
 """
 
