@@ -36,6 +36,7 @@ from worldline.variation import (
     set_,
     tendon,
 )
+from worldline.variation.limits import find_problem
 
 
 @functools.cache
@@ -374,3 +375,80 @@ def test_a_thousand_resets_and_other_ranges_trace_nothing_again():
         heaviest.append(float(np.asarray(state.variation["body_mass"]).max()))
     assert len(traced) == before
     assert max(heaviest) > 50
+
+
+def chain(joints: int) -> Model:
+    """A chain of bodies on hinges."""
+    bodies = "</body>" * joints
+    links = "".join(
+        f'<body name="b{i}" pos="0 0 .1"><joint name="j{i}" axis="0 1 0" damping="1" '
+        'range="-1 1" limited="true"/><geom size=".05"/>'
+        for i in range(joints)
+    )
+    return Model(
+        f'<mujoco><compiler angle="radian"/><worldbody>{links}{bodies}</worldbody></mujoco>'
+    )
+
+
+def test_a_term_for_each_joint_of_a_humanoid_is_checked_at_once():
+    """The combinations of their ends would be 2 to the 40th."""
+    robot = chain(40)
+    terms = [scale(joint(f"j{i}").damping, Uniform(0.5, 2.0)) for i in range(40)]
+    Domain(*terms).check(robot)
+    wrong = scale(joint("j23").damping, Uniform(-0.5, 1.0), name="wrong")
+    with pytest.raises(VariationError, match="dof_damping of row 23 is -1; it must") as raised:
+        Domain(*terms, wrong).check(robot)
+    assert str(raised.value).endswith(
+        "narrow 'dof_damping/j23' (now 0.5 to 2), 'wrong' (now -0.5 to 1)"
+    )
+
+
+def test_many_terms_on_one_row_are_checked_at_once():
+    robot = chain(1)
+    inertia = [scale("body_inertia", Uniform(0.9, 1.1), name=f"{i}") for i in range(20)]
+    Domain(*inertia).check(robot)
+    each = [scale("body_inertia", Uniform([0.8] * 3, [1.2] * 3), name=f"e{i}") for i in range(4)]
+    with pytest.raises(VariationError, match="triangle inequality"):
+        Domain(*inertia, *each).check(robot)
+    limits = [add("jnt_range", Uniform([-0.1] * 2, [0.1] * 2), name=f"{i}") for i in range(9)]
+    Domain(*limits).check(robot)
+    with pytest.raises(VariationError, match="lower limit below the upper"):
+        Domain(*limits, add("jnt_range", Uniform([-0.1] * 2, [0.1] * 2))).check(robot)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_domain_is_refused_if_and_only_if_a_corner_of_its_draws_is_impossible(data):
+    """Against every combination of the ends of three terms, one of which is a vector."""
+    robot, number = chain(1), st.floats(-2.0, 2.0).map(lambda x: round(x, 2))
+    field = data.draw(
+        st.sampled_from(["jnt_range", "geom_friction", "dof_damping", "body_inertia"])
+    )
+    element = robot.constant(field).shape[1:]
+    make, spans = {"scale": scale, "add": add, "set": set_}, []
+    for shape in ((), element, ()):
+        ends = np.sort([[data.draw(number) for _ in range(int(np.prod(shape)))] for _ in "ab"], 0)
+        low, high = ends.reshape(2, *shape)
+        spans.append((data.draw(st.sampled_from(sorted(make))), Uniform(low, high)))
+    terms = [make[name](field, d, name=str(i)) for i, (name, d) in enumerate(spans)]
+    impossible = False
+    for corner in itertools.product(*(list(d.corners()) for _, d in spans)):
+        value = np.array(robot.constant(field))
+        first = 1 if field == "body_inertia" else 0  # the world has none
+        for (name, _), drawn in zip(spans, corner, strict=True):
+            old = value[first:]
+            value[first:] = {"scale": old * drawn, "add": old + drawn, "set": 0 * old + drawn}[name]
+        impossible |= find_problem(robot, field, value) is not None
+    if impossible:
+        with pytest.raises(VariationError):
+            Domain(*terms).check(robot)
+    else:
+        Domain(*terms).check(robot)
+
+
+def test_a_domain_says_which_fields_it_draws():
+    assert DOMAIN.fields(model()) == {"body_mass", "body_inertia", "dof_damping", "opt.gravity"}
+    own = CustomDomain(
+        lambda key, model, ranges: {"body_mass": jnp.ones(2) * ranges["a"]}, {"a": 1}
+    )
+    assert own.fields(model()) == {"body_mass"}

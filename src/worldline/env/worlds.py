@@ -434,16 +434,42 @@ def _begin_again(
 
 @functools.partial(_begin_again.defjvp, symbolic_zeros=True)
 def _begin_again_jvp(worlds: Worlds, impl: Any, primals: Any, tangents: Any) -> Any:
-    """The derivative of a row that goes on is its own; a fresh start depends on nothing before."""
-    _, mask, _ = primals
+    """The derivative of a row that goes on is its own; that of a fresh start comes from what it is
+    drawn from, the ranges and the given constants, if anyone differentiates by those.
+    """
+    state, mask, ranges = primals
+    moved, _, ranges_moved = tangents
+    drawn_from, by = (state.given, ranges), (moved.given, ranges_moved)
+    if all(map(_is_zero, jax.tree.leaves(by, is_leaf=_is_zero))):
+        fresh = jax.tree.map(lambda _: None, moved, is_leaf=_is_zero)
+    else:
 
-    def stop(tangent: Any) -> Any:
-        if _is_zero(tangent):  # what nobody differentiates by stays so, and costs nothing
-            return tangent
-        return _where_rows(mask, jnp.zeros_like(tangent), tangent)
+        def begin(given: Given, ranges: Ranges) -> WorldsState:
+            key = jax.random.wrap_key_data(state.key, impl=impl)
+            # Every row, since what is left out is unspecified and may have no finite derivative.
+            every = jnp.ones_like(mask)
+            begun = jax.vmap(functools.partial(worlds._begin, ranges))
+            return _keys_as_words(begun(key, state.turn + worlds.num_worlds, given, every))
 
-    moved = jax.tree.map(stop, tangents[0], is_leaf=_is_zero)
+        arrays = jax.tree.map(_as_array, by, drawn_from, is_leaf=_is_zero)
+        _, fresh = jax.jvp(begin, drawn_from, arrays)
+
+    def choose(old: Any, new: Any) -> Any:
+        """The tangent of a leaf; what nobody differentiates by stays so, and costs nothing."""
+        if new is not None and new.dtype != jax.dtypes.float0:
+            return _where_rows(mask, new, _as_array(old, new))
+        return old if _is_zero(old) else _where_rows(mask, jnp.zeros_like(old), old)
+
+    moved = jax.tree.map(choose, moved, fresh, is_leaf=_is_zero)
     return _begin_again(worlds, impl, *primals), moved
+
+
+def _as_array(tangent: Any, like: Any) -> Any:
+    """A tangent as an array, also where it is known to be zero."""
+    if not _is_zero(tangent):
+        return tangent
+    zeros = np.zeros if tangent.dtype == jax.dtypes.float0 else jnp.zeros
+    return zeros(jnp.shape(like), tangent.dtype)
 
 
 def _is_zero(tangent: Any) -> bool:

@@ -3,6 +3,10 @@
 Domain randomisation after Tobin et al. (2017), "Domain randomization for transferring deep neural
 networks from simulation to the real world", with the numbers of the ranges as data: they are
 arrays in the training state, where a curriculum may move them and nothing recompiles.
+
+A domain says which fields it draws (`fields`). What MuJoCo derives from them (`mj_setConst`:
+subtree masses, inverse weights, the places of cameras and lights that track a body) the engine
+computes again whenever a world's constants change; a domain does not draw it.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -20,11 +24,9 @@ import numpy as np
 from worldline.errors import VariationError
 from worldline.model import Model
 from worldline.types import Array, Key, PyTree, Variation
-from worldline.variation.distributions import Distribution, text
-from worldline.variation.limits import has_rules, inconsistency
+from worldline.variation.distributions import Distribution, NDArray, text
+from worldline.variation.limits import find_problem, has_rules
 from worldline.variation.targets import Target, TargetLike, as_target
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
 
 Operation: TypeAlias = Literal["scale", "add", "set"]
 
@@ -46,13 +48,17 @@ class AbstractDomain(abc.ABC):
         """The constants of one world, always from the model's own, never from an earlier draw."""
 
     @abc.abstractmethod
+    def fields(self, model: Model) -> frozenset[str]:
+        """The model fields that it draws."""
+
+    @abc.abstractmethod
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
-        """Refuses ranges (None: the first ones) that allow what no model can be.
+        """Refuses ranges (None: the first ones) from which an impossible model can be drawn.
 
         Raises:
             VariationError: an unknown field or object, a wrong shape, or an impossible value (a
                 negative mass, an inertia without the triangle inequality, crossed limits); the
-                error holds the field and the bound.
+                error holds the field and the value.
         """
 
 
@@ -67,36 +73,30 @@ class Term:
     name: str
 
     def draw(self, key: Key, model: Model, distribution: Distribution) -> Array:
-        """The numbers for one world: `(n, *shape)` per object, or `shape`."""
+        """The numbers for one world: `(n, *shape)` for n objects, or `shape` per world."""
         if self.per == "world":
             return distribution.sample(key)
         return distribution.sample(key, (len(self.targets[0].rows(model)),))
 
-    def apply(self, target: Target, model: Model, value: Any, drawn: Any) -> Any:
-        """A whole field with the term's change of one target, NumPy for NumPy, JAX for JAX."""
+    def apply(self, target: Target, model: Model, value: Array, drawn: Array) -> Array:
+        """A whole field with this term's change of one target."""
         rows = target.rows(model)
         table = value[None] if target.is_option else value
         old = table[rows]
         drawn = drawn[None] if self.per == "world" else drawn
         drawn = drawn.reshape(drawn.shape + (1,) * (old.ndim - drawn.ndim))
-        match self.operation:
-            case "scale":
-                new = old * drawn
-            case "add":
-                new = old + drawn
-            case "set":
-                new = 0 * old + drawn
-        table = _with_rows(table, rows, new)
+        new = _operate(self.operation, old, drawn)
+        table = new if len(rows) == len(table) else table.at[rows].set(new)
         return table[0] if target.is_option else table
 
-    def check(self, model: Model) -> None:
-        """Refuses what cannot be applied to a model."""
+    def check(self, model: Model, distribution: Distribution) -> None:
+        """Refuses targets that the model lacks, and draws of a shape that does not fit them."""
         for target in self.targets:
             shape = model.constant(target.field).shape
             element = shape if target.is_option else shape[1:]
-            if self.distribution.shape not in ((), element):
+            if distribution.shape not in ((), element):
                 raise VariationError(
-                    f"the term {self.name!r} draws numbers of shape {self.distribution.shape}; "
+                    f"the term {self.name!r} draws numbers of shape {distribution.shape}; "
                     f"{target} takes one number or {element}"
                 )
         counts = {str(target): len(target.rows(model)) for target in self.targets}
@@ -105,6 +105,11 @@ class Term:
                 f"the term {self.name!r} draws one number per object, but its targets have "
                 f"{counts} objects; give targets of as many, or per='world'"
             )
+
+    def touches(self, model: Model, field: str, row: int | None) -> bool:
+        """Whether it changes a row of a field."""
+        of_field = (target for target in self.targets if target.field == field)
+        return any(row is None or row in target.rows(model) for target in of_field)
 
 
 def scale(
@@ -135,7 +140,7 @@ def add(
     per: Per = "object",
     name: str | None = None,
 ) -> Term:
-    """Adds a draw to fields, in their own unit; see `scale`."""
+    """Adds a draw to fields, in their own unit; the arguments are those of `scale`."""
     return _term("add", target, distribution, per, name)
 
 
@@ -146,7 +151,7 @@ def set_(
     per: Per = "object",
     name: str | None = None,
 ) -> Term:
-    """Puts a draw in place of fields, in their own unit; see `scale`."""
+    """Puts a draw in place of fields, in their own unit; the arguments are those of `scale`."""
     return _term("set", target, distribution, per, name)
 
 
@@ -205,38 +210,50 @@ class Domain(AbstractDomain):
                 variation[target.field] = term.apply(target, model, value, drawn)
         return variation
 
+    def fields(self, model: Model) -> frozenset[str]:
+        """The model fields that its terms change."""
+        del model
+        return frozenset(target.field for term in self.terms for target in term.targets)
+
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
-        """Refuses ranges that allow what no model can be; see `AbstractDomain.check`."""
+        """Refuses ranges from which an impossible model can be drawn."""
         ranges = self.ranges if ranges is None else ranges
         for term in self.terms:
-            dataclasses.replace(term, distribution=ranges[term.name]).check(model)
-        for field in sorted({target.field for term in self.terms for target in term.targets}):
-            if not has_rules(field):
-                continue
+            term.check(model, ranges[term.name])
+        for field in sorted(filter(has_rules, self.fields(model))):
             for value in self._extremes(field, model, ranges):
-                problem = inconsistency(model, {field: value})
-                if problem is not None:
-                    names = [t.name for t in self.terms if any(u.field == field for u in t.targets)]
+                if problem := find_problem(model, field, value):
+                    names = [t.name for t in self.terms if t.touches(model, field, problem.row)]
                     spans = ", ".join(f"{name!r} {_span(ranges[name])}" for name in names)
                     raise VariationError(
-                        f"among the domain's draws {field} {problem[1]}; narrow {spans}"
+                        f"among the domain's draws {field} {problem.text}; narrow {spans}"
                     )
 
-    def _extremes(self, field: str, model: Model, ranges: Ranges) -> Iterator[NDArray]:
-        """Values of a field among which are the extremes of its every row.
+    def _extremes(self, field: str, model: Model, ranges: Ranges) -> NDArray:
+        """Values of a field among which are the extremes of each row, `(n, *shape)`.
 
-        All operations are affine in each draw, and all rules are about one row: so they hold
-        everywhere if they hold where each draw is at one of its ends.
+        Every operation is affine in each draw, and every rule is about the elements of one row. So
+        of what a term makes of a row, only the values that are extreme in some direction are kept
+        for the next term: two for each direction, however many terms there are.
         """
-        uses = [(term, t) for term in self.terms for t in term.targets if t.field == field]
-        ends = [list(ranges[term.name].corners()) for term, _ in uses]
-        for corner in itertools.product(*ends):
-            value = np.array(model.constant(field), np.float64)
-            for (term, target), drawn in zip(uses, corner, strict=True):
-                if term.per == "object":
-                    drawn = np.broadcast_to(drawn, (len(target.rows(model)), *drawn.shape))
-                value = term.apply(target, model, value, drawn)
-            yield value
+        stored = np.array(model.constant(field), np.float64)
+        table = stored[None] if field.startswith("opt.") else stored
+        rows, size = len(table), table[0].size
+        directions = _directions(size)
+        kept = np.repeat(table.reshape(rows, 1, size), 2 * len(directions), axis=1)
+        for term in self.terms:
+            corners = np.stack(list(ranges[term.name].corners()))
+            corners = corners.reshape(len(corners), -1)
+            for target in term.targets:
+                if target.field != field:
+                    continue
+                chosen = target.rows(model)
+                moved = _operate(term.operation, kept[chosen][:, :, None], corners)
+                moved = moved.reshape(len(chosen), -1, size)
+                reach = moved @ directions.T
+                ends = np.concatenate([reach.argmin(axis=1), reach.argmax(axis=1)], axis=1)
+                kept[chosen] = np.take_along_axis(moved, ends[:, :, None], axis=1)
+        return np.moveaxis(kept, 1, 0).reshape(-1, *stored.shape)
 
     def __repr__(self) -> str:
         return f"Domain({', '.join(self.ranges)})"
@@ -251,9 +268,7 @@ class CustomDomain(AbstractDomain):
     """
 
     def __init__(
-        self,
-        function: Callable[[Key, Model, Any], Variation],
-        ranges: Ranges | None = None,
+        self, function: Callable[[Key, Model, Any], Variation], ranges: Ranges | None = None
     ) -> None:
         self._function = function
         self.ranges = dict(ranges or {})
@@ -262,8 +277,13 @@ class CustomDomain(AbstractDomain):
         """The constants of one world."""
         return self._function(key, model, ranges)
 
+    def fields(self, model: Model) -> frozenset[str]:
+        """The model fields that the function returns."""
+        drawn = jax.eval_shape(lambda key: self(key, model, self.ranges), jax.random.key(0))
+        return frozenset(drawn)
+
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
-        """Tries a hundred draws, since what a function can give is not known before."""
+        """Tries a hundred draws, since what a function can return is not known before."""
         ranges = self.ranges if ranges is None else ranges
         keys = jax.random.split(jax.random.key(0), 100)
         drawn: Variation = jax.device_get(jax.vmap(lambda key: self(key, model, ranges))(keys))
@@ -275,9 +295,8 @@ class CustomDomain(AbstractDomain):
                     f"{shape}: give the whole field"
                 )
             for value in values:
-                problem = inconsistency(model, {field: value})
-                if problem is not None:
-                    raise VariationError(f"the domain draws a {field} that {problem[1]}")
+                if problem := find_problem(model, field, value):
+                    raise VariationError(f"the domain draws a {field} that {problem.text}")
 
 
 def as_domain(domain: AbstractDomain | Callable[[Key, Model, Any], Variation]) -> AbstractDomain:
@@ -285,15 +304,25 @@ def as_domain(domain: AbstractDomain | Callable[[Key, Model, Any], Variation]) -
     return domain if isinstance(domain, AbstractDomain) else CustomDomain(domain)
 
 
-def _with_rows(table: Any, rows: NDArray, new: Any) -> Any:
-    """A table with new rows."""
-    if len(rows) == len(table):
-        return new
-    if isinstance(table, np.ndarray):
-        table = table.copy()
-        table[rows] = new
-        return table
-    return table.at[rows].set(new)
+def _operate(operation: Operation, old: Any, drawn: Any) -> Any:
+    """A field's old values after an operation with a draw that broadcasts over them."""
+    match operation:
+        case "scale":
+            return old * drawn
+        case "add":
+            return old + drawn
+        case "set":
+            return 0 * old + drawn
+
+
+def _directions(size: int) -> NDArray:
+    """Directions in which the rows of a field can break a rule, `(n, size)`, one of each pair of
+    opposites: the elements, and in rows of up to three also their sums and differences.
+    """
+    if size > 3:
+        return np.eye(size)
+    signs = itertools.product((0, 1, -1), repeat=size)
+    return np.array([each for each in signs if next(filter(None, each), 0) > 0], np.float64)
 
 
 def _span(distribution: PyTree) -> str:
