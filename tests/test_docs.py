@@ -15,10 +15,10 @@ import worldline.report
 import worldline.train
 from worldline.cli import main as cli
 from worldline.cli.arguments import parse, take_task, train_settings
+from worldline.errors import RendererUnavailableError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.sac import SACConfig, sac
 from worldline.learn.shac import SHACConfig, shac
-from worldline.report import RenderUnavailableError
 from worldline.report.video import Clip
 from worldline.tasks import registry
 from worldline.tasks.registry import list_tasks, make
@@ -95,7 +95,7 @@ def module(tmp_path, monkeypatch):
     """A module to run code in, in a folder of its own, without pictures at the end of training."""
 
     def no_video(*_, **__):
-        raise RenderUnavailableError("not in a test")
+        raise RendererUnavailableError("not in a test")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))

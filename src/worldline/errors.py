@@ -46,6 +46,10 @@ class LostProcessError(WorldlineError, RuntimeError):
     """Another of the processes that train together is gone."""
 
 
+class RendererUnavailableError(WorldlineError, RuntimeError):
+    """Something cannot be drawn on this machine; the error says what to install."""
+
+
 class MissingExtraError(WorldlineError, ImportError):
     """An optional library that is not installed."""
 

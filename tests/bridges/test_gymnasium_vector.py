@@ -17,10 +17,10 @@ from puck_twin import MODES, PuckWithDict, programs
 
 import toys
 import worldline
-from worldline.bridges.frames import Frames
 from worldline.bridges.gymnasium import VectorEnv, make_vector_env, seed_keys
 from worldline.errors import ActionError, ConfigError, ModelError, VariationError
 from worldline.physics.native import NativePhysics
+from worldline.rendering.frames import FrameRenderer
 
 B = 3
 modes = pytest.mark.parametrize("mode", MODES, ids=[mode.name for mode in MODES])
@@ -423,7 +423,7 @@ class TestRender:
     def test_it_shows_each_world_as_the_mode_has_it(self, mode: AutoresetMode) -> None:
         """Where an episode ends, the end is seen: except in SAME_STEP, which is past it."""
         env = pucks(mode, render_mode="rgb_array", render_size=(24, 32))
-        painter = Frames(env.worlds.env.model, {}, (24, 32))
+        renderer = FrameRenderer(env.worlds.env.model, {}, (24, 32))
         obs, _ = env.reset(seed=0)
         over = np.zeros(B, bool)
         ends = 0
@@ -432,7 +432,7 @@ class TestRender:
             assert frames is not None
             for frame, row in zip(frames, obs, strict=True):
                 assert (frame.shape, frame.dtype) == ((24, 32, 3), np.uint8)
-                np.testing.assert_array_equal(frame, painter.paint(row[:2], {}, {}))
+                np.testing.assert_array_equal(frame, renderer.draw(row[None, :2], {}, {})[0])
             ends += over.sum()
             if mode is AutoresetMode.DISABLED and over.any():
                 obs, _ = env.reset(options={"reset_mask": over})

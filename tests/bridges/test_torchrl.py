@@ -12,9 +12,9 @@ from puck_twin import LIMIT, PuckWithDict, puck
 
 import toys
 import worldline
-from worldline.bridges.frames import Frames
 from worldline.bridges.seeds import seed_keys
 from worldline.errors import ActionError, ConfigError, TaskError
+from worldline.rendering.frames import FrameRenderer
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchrl")
@@ -348,12 +348,12 @@ class TestPixels:
         options = {"from_pixels": True, "pixels_size": (24, 32)}
         env = WorldlineWrapper(worldline.Worlds(puck(), 2), seed=4, **options)
         assert env.observation_spec["pixels"].shape == torch.Size([2, 24, 32, 3])
-        painter, ends = Frames(env.worlds.env.model, {}, (24, 32)), 0
+        renderer, ends = FrameRenderer(env.worlds.env.model, {}, (24, 32)), 0
         data = env.rollout(8, break_when_any_done=False)
         for now in data.unbind(1):
             for part in (now, now["next"]):
                 for pixels, obs in zip(part["pixels"], part["observation"], strict=True):
-                    frame = painter.paint(obs[:2].numpy(), {}, {})
+                    frame = renderer.draw(obs[None, :2].numpy(), {}, {})[0]
                     np.testing.assert_array_equal(pixels, frame)
             ends += int(now["next", "done"].sum())
         assert ends > 0

@@ -13,7 +13,7 @@ import pytest
 import worldline
 from worldline import tuning as compilation_cache
 from worldline.cli import main as cli
-from worldline.report import RenderUnavailableError
+from worldline.errors import RendererUnavailableError
 from worldline.tasks.registry import list_tasks
 from worldline.train import run as train_module
 
@@ -30,7 +30,7 @@ def elsewhere(tmp_path, monkeypatch):
     """A folder of its own to be in, and no time spent on videos."""
 
     def no_video(*_, **__):
-        raise RenderUnavailableError("not in a test")
+        raise RendererUnavailableError("not in a test")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train_module, "render_episode", no_video)

@@ -10,12 +10,12 @@ import scenes
 from viewers import VIEWS, cameras_of, world
 
 from worldline import warp_library
+from worldline.env import cameras as env_cameras
 from worldline.env.cameras import Cameras
-from worldline.errors import ConfigError, VariationError
+from worldline.errors import ConfigError, RendererUnavailableError, VariationError
 from worldline.model import Model
-from worldline.rendering import opengl, renderer
+from worldline.rendering import opengl
 from worldline.rendering.camera import Camera
-from worldline.rendering.renderer import RendererUnavailableError
 
 #: Mean absolute difference from MuJoCo's OpenGL renderer, in 255ths: how far Warp may be.
 WARP_BOUND = 2.5
@@ -73,11 +73,12 @@ def test_each_world_has_its_own_constants(cameras):
     stored = Model(scenes.SHAPES)
     changes = {
         "geom_rgba": (1, [0.1, 0.9, 0.9, 1]),
-        "geom_size": (2, [0.35, 0, 0]),
+        "geom_size": ([0, 2], [[2.5, 2.5, 0.1], [0.35, 0, 0]]),
         "cam_fovy": (0, 60.0),
         "light_diffuse": (0, [0.9, 0.2, 0.2]),
         "cam_pos": (0, [0.3, -2.2, 1.1]),
         "mat_rgba": (1, [0.2, 0.2, 0.9, 1]),
+        "mat_texrepeat": (0, [1.5, 2.5]),
     }
     variation = {}
     for name, (row, value) in changes.items():
@@ -140,19 +141,19 @@ def test_another_instance_changes_nothing(cameras):
 
 def test_masked_worlds_are_not_drawn(cameras, monkeypatch):
     drawn = []
-    draw = cameras._painters.draw
+    draw = cameras._renderers.draw
 
-    def count(worlds, rows, pictures):
+    def count(worlds, rows):
         drawn.append(rows.tolist())
-        draw(worlds, rows, pictures)
+        return draw(worlds, rows)
 
-    monkeypatch.setattr(cameras._painters, "draw", count)
+    monkeypatch.setattr(cameras._renderers, "draw", count)
     worlds = jax.tree.map(lambda *x: jnp.stack(x), *worlds_of())
     mask = jnp.array([False, True, False, True, True])
     images = jax.device_get(jax.vmap(cameras.first)(worlds, mask))
     none = jax.vmap(cameras.first)(worlds, jnp.zeros(5, bool))
     jax.block_until_ready(none)
-    assert drawn == [[1, 3, 4]]
+    assert drawn == [[1, 3, 4], []]
     whole = look(cameras, *worlds_of())
     for name, image in images.items():
         np.testing.assert_array_equal(image[mask], whole[name][mask])
@@ -193,7 +194,7 @@ def test_mistakes_are_told():
 
 
 def test_a_machine_without_a_renderer(monkeypatch):
-    monkeypatch.setattr(opengl, "backend", lambda: None)
+    monkeypatch.setattr(opengl, "backends", list)
     monkeypatch.setattr(warp_library, "installed", lambda: False)
     with pytest.raises(RendererUnavailableError, match=r"apt-get install libegl1.*pip install"):
         Cameras(Model(scenes.SHAPES), VIEWS)
@@ -205,9 +206,9 @@ def test_a_renderer_that_fails_gives_way(monkeypatch, capsys):
     def broken(*_, **__):
         raise RuntimeError("no display")
 
-    monkeypatch.setattr(opengl, "backend", lambda: "egl")
-    monkeypatch.setattr(opengl, "OpenGLPainter", broken)
-    monkeypatch.setattr(renderer, "_say_once", renderer._say_once.__wrapped__)
+    monkeypatch.setattr(opengl, "backends", lambda: ["egl"])
+    monkeypatch.setattr(opengl, "OpenGLRenderer", broken)
+    monkeypatch.setattr(env_cameras, "_say_once", env_cameras._say_once.__wrapped__)
     cameras = Cameras(Model(scenes.SHAPES), VIEWS)
     assert "Warp" in cameras.note
     assert capsys.readouterr().err == f"pixels are drawn by {cameras.note}\n"

@@ -81,14 +81,14 @@ def test_every_frame_is_the_true_one():
 
 def test_each_world_is_drawn_once_a_step_and_once_a_reset(monkeypatch):
     (_, taken), (state, _, actions) = rolled()
-    painters, drawn = worlds().env.cameras._painters, []
-    draw = painters.draw
+    renderers, drawn = worlds().env.cameras._renderers, []
+    draw = renderers.draw
 
-    def count(world, rows, pictures):
+    def count(world, rows):
         drawn.append(len(rows))
-        draw(world, rows, pictures)
+        return draw(world, rows)
 
-    monkeypatch.setattr(painters, "draw", count)
+    monkeypatch.setattr(renderers, "draw", count)
     for time, action in enumerate(actions):
         drawn.clear()
         state, step = worlds().step(state, action)
@@ -101,9 +101,14 @@ def test_each_world_is_drawn_once_a_step_and_once_a_reset(monkeypatch):
 
 def test_an_action_taken_again_draws_no_more(monkeypatch):
     repeating = worlds().repeating(3)
-    painters, drawn = repeating.env.cameras._painters, []
-    draw = painters.draw
-    monkeypatch.setattr(painters, "draw", lambda *what: (drawn.append(len(what[1])), draw(*what)))
+    renderers, drawn = repeating.env.cameras._renderers, []
+    draw = renderers.draw
+
+    def count(world, rows):
+        drawn.append(len(rows))
+        return draw(world, rows)
+
+    monkeypatch.setattr(renderers, "draw", count)
     state = repeating.reset(jax.random.key(0))
     jax.block_until_ready(state)
     drawn.clear()

@@ -3,7 +3,9 @@ import math
 import mujoco
 import numpy as np
 
-from worldline.rendering.raycast import RayPainter
+from worldline.rendering.base import View
+from worldline.rendering.raycast import RayRenderer
+from worldline.rendering.scene import VIEW
 
 SIZE = (160, 240)
 BALL = """
@@ -21,12 +23,10 @@ BALL = """
 
 def _paint(floor="", colour='rgba="1 0 0 1"', lookat=(0, 0, 1), distance=4.0, elevation=0.0):
     model = mujoco.MjModel.from_xml_string(BALL.format(floor=floor, colour=colour))
-    data = mujoco.MjData(model)
-    mujoco.mj_forward(model, data)
-    camera = mujoco.MjvCamera()
-    camera.lookat[:], camera.distance = lookat, distance
-    camera.azimuth, camera.elevation = 90, elevation
-    return RayPainter(model, SIZE).paint(data, camera).astype(int)
+    view = np.array([*lookat, distance, 90, elevation])
+    renderer = RayRenderer(model, [View(-1, *SIZE)])
+    ((image, _),) = renderer.draw([{"qpos": model.qpos0, VIEW: view}])
+    return image[0].astype(int)
 
 
 def _reddish(image):

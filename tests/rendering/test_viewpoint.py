@@ -6,6 +6,7 @@ import pytest
 
 from worldline.errors import ModelError, TaskError
 from worldline.model import Model
+from worldline.rendering.scene import VIEW, Scene
 from worldline.rendering.viewpoint import camera_path
 
 ROBOT = """
@@ -50,7 +51,10 @@ def test_stands_still_before_a_robot_that_cannot_go_far():
 def test_attributes_are_taken_as_given():
     camera = {"distance": 3.0, "azimuth": 10, "elevation": -45, "lookat": (1, 2, 3)}
     path = camera_path(ROAMS, camera, WALK, 0.05)
-    seen = path.at(7)
+    assert path.views().shape == (100, 6)
+    scene = Scene(ROAMS.mj)
+    scene.put({"qpos": WALK[7], VIEW: path.views()[7]})
+    seen = scene.camera(path.fixedcamid)
     assert (seen.distance, seen.azimuth, seen.elevation) == (3, 10, -45)
     np.testing.assert_array_equal(seen.lookat, [1, 2, 3])
     assert seen.type == mujoco.mjtCamera.mjCAMERA_FREE
@@ -71,7 +75,8 @@ def test_a_free_camera_follows_nothing(camera):
 
 
 def test_a_camera_of_the_model():
-    seen = camera_path(ROAMS, {"name": "overhead"}, WALK, 0.05).at(3)
+    path = camera_path(ROAMS, {"name": "overhead"}, WALK, 0.05)
+    seen = Scene(ROAMS.mj).camera(path.fixedcamid)
     assert (seen.type, seen.fixedcamid) == (mujoco.mjtCamera.mjCAMERA_FIXED, 0)
 
 

@@ -18,7 +18,7 @@ VIEWS = {
 }
 
 #: OpenGL needs a library of the system, MuJoCo Warp comes by pip: one of them runs anywhere.
-RENDERERS = ["warp", *(["opengl"] if opengl.backend() else [])]
+RENDERERS = ["warp", *(["opengl"] if opengl.backends() else [])]
 
 
 @functools.cache

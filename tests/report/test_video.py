@@ -7,9 +7,15 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from worldline.errors import ConfigError, ModelError, RunError, VariationError
+from worldline.errors import (
+    ConfigError,
+    ModelError,
+    RendererUnavailableError,
+    RunError,
+    VariationError,
+)
 from worldline.model import Model
-from worldline.report import RenderUnavailableError, render_episode
+from worldline.report import render_episode
 
 MODEL = Model("""
 <mujoco>
@@ -165,7 +171,7 @@ def test_without_working_graphics_a_run_still_ends_with_a_picture(tmp_path, brok
 
 
 def test_a_renderer_asked_for_by_name_has_no_stand_in(tmp_path, broken_graphics):
-    with pytest.raises(RenderUnavailableError, match=r"EGL failed .*apt-get install") as error:
+    with pytest.raises(RendererUnavailableError, match=r"EGL failed .*apt-get install") as error:
         render_episode(MODEL, ROLL, None, tmp_path / "a.png", timestep=1, renderer="egl")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "a.png").exists()

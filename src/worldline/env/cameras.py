@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,15 +14,15 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from worldline.errors import ConfigError, VariationError, did_you_mean
+from worldline.errors import ConfigError, RendererUnavailableError, VariationError, did_you_mean
 from worldline.host.calls import Named, call_host
 from worldline.model import Model
 from worldline.physics.autodiff import stack
 from worldline.physics.base import PhysicsState
+from worldline.rendering.base import View
 from worldline.rendering.camera import Camera
-from worldline.rendering.painter import NDArray, Picture
-from worldline.rendering.renderer import Renderer, open_renderer
-from worldline.rendering.scene import MOVED, SEEN
+from worldline.rendering.pool import GET, CameraRenderer, camera_ways, open_pool
+from worldline.rendering.scene import CONSTANTS, MOVED, NDArray
 from worldline.types import Array, ArrayLike
 
 
@@ -42,7 +43,7 @@ class Cameras:
     """
 
     def __init__(
-        self, model: Model, views: Mapping[str, Camera], renderer: Renderer = "auto"
+        self, model: Model, views: Mapping[str, Camera], renderer: CameraRenderer = "auto"
     ) -> None:
         if not views:
             raise ConfigError(
@@ -55,7 +56,12 @@ class Cameras:
                 raise ConfigError(f"view {view!r}: the model has no camera {camera.name!r}{hint}")
         self.views = dict(sorted(views.items()))
         self._made_of = model, self.views, renderer
-        self._painters, self.note = open_renderer(model, tuple(self.views.values()), renderer)
+        ways, drawn = camera_ways(renderer), [_view(model, c) for c in self.views.values()]
+        try:
+            self._renderers, self.note = open_pool(ways, model.mj, drawn)
+        except RendererUnavailableError as error:
+            raise RendererUnavailableError(f"cameras cannot be drawn: {error}; {GET}") from error
+        _say_once(f"pixels are drawn by {self.note}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as what it is made of: threads and contexts are opened again."""
@@ -109,71 +115,68 @@ class Cameras:
         """One frame of every image."""
         world = {"qpos": physics.qpos}
         world |= {name: physics.fields[name] for name in MOVED if name in physics.fields}
-        world |= {name: x for name, x in physics.variation.items() if name in SEEN}
-        if shared := sorted(self._painters.shared.intersection(world)):
+        world |= {name: x for name, x in physics.variation.items() if name in CONSTANTS}
+        if shared := sorted(self._renderers.shared.intersection(world)):
             raise VariationError(
                 f"this renderer draws all worlds with one {shared[0]}; use renderer='opengl'"
             )
-        look = _Look(self, tuple(world))
+        drawing = _Drawing(self, tuple(world))
         operands = [jnp.asarray(mask, bool), *map(jax.lax.stop_gradient, world.values())]
-        return dict(zip(look.layout, _images.bind(*operands, look=look), strict=True))
+        return dict(zip(drawing.frames, _images.bind(*operands, drawing=drawing), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Look:
-    """The static part of a call: who looks, and what the operands are."""
+class _Drawing:
+    """What is static of a call: the cameras, and which array of a world each operand is."""
 
     cameras: Cameras
-    names: tuple[str, ...]
+    operands: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """Tells calls apart; the same in every process."""
         model, views, renderer = self.cameras._made_of
-        return f"look {model.digest} {views} {renderer} {self.names}"
+        return f"draw {model.digest} {views} {renderer} {self.operands}"
 
     @property
-    def layout(self) -> dict[str, tuple[tuple[int, int, int], type[np.generic]]]:
+    def frames(self) -> dict[str, tuple[tuple[int, int, int], np.dtype[Any]]]:
         """Shape and type of a frame of each image."""
         return {
-            name: ((camera.height, camera.width, channels), dtype)
+            name: ((camera.height, camera.width, channels), np.dtype(dtype))
             for view, camera in self.cameras.views.items()
             for name, (channels, dtype) in camera.images(view).items()
         }
 
     def __call__(self, mask: NDArray, *operands: NDArray) -> list[NDArray]:
         """Draws on the host; calls no JAX. Operands and images have the same leading axes."""
-        lead, number = mask.shape, mask.size
-        rows = np.flatnonzero(mask)
-        world = {
-            name: np.reshape(np.asarray(x), (number, -1))
-            for name, x in zip(self.names, operands, strict=True)
+        worlds = {
+            name: np.reshape(np.asarray(x), (mask.size, -1))
+            for name, x in zip(self.operands, operands, strict=True)
         }
-        pictures = [_canvas(camera, number) for camera in self.cameras.views.values()]
-        if len(rows):
-            self.cameras._painters.draw(world, rows, pictures)
         images: list[NDArray] = []
-        for colour, depth in pictures:
+        for colour, depth in self.cameras._renderers.draw(worlds, np.flatnonzero(mask)):
             if colour is not None:
                 images.append(colour)
             if depth is not None:
                 images.append(_millimetres(depth)[..., None])
-        return [image.reshape(*lead, *image.shape[1:]) for image in images]
+        return [image.reshape(*mask.shape, *image.shape[1:]) for image in images]
 
 
-def _canvas(camera: Camera, rows: int) -> Picture:
-    """Arrays to draw into: black, and nothing near."""
-    shape = (rows, camera.height, camera.width)
-    return (
-        np.zeros((*shape, 3), np.uint8) if camera.rgb else None,
-        np.zeros(shape, np.float32) if camera.depth else None,
-    )
+def _view(model: Model, camera: Camera) -> View:
+    """A camera as a renderer takes it."""
+    index = model.id("camera", camera.name)
+    return View(index, camera.height, camera.width, camera.rgb, camera.depth)
 
 
 def _millimetres(depth: NDArray) -> NDArray:
-    """Metres as the observation has them, `Camera`'s docstring."""
+    """Metres as the observation has them: `uint16`, 0 where there is nothing near enough."""
     rounded = np.rint(depth * 1000)
     return np.where(rounded < 65536, rounded, 0).astype(np.uint16)
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    sys.stderr.write(line + "\n")
 
 
 _images = Primitive("worldline_images")
@@ -181,26 +184,25 @@ _images.multiple_results = True
 
 
 @_images.def_impl
-def _evaluate(*operands: Array, look: _Look) -> list[Array]:
-    return [jnp.asarray(x) for x in look(*map(np.asarray, operands))]
+def _evaluate(*operands: Array, drawing: _Drawing) -> list[Array]:
+    return [jnp.asarray(x) for x in drawing(*map(np.asarray, operands))]
 
 
 @_images.def_abstract_eval
-def _shapes(mask: Any, *_: Any, look: _Look) -> list[jax.core.ShapedArray]:
+def _shapes(mask: Any, *_: Any, drawing: _Drawing) -> list[jax.core.ShapedArray]:
     return [
-        jax.core.ShapedArray(mask.shape + shape, np.dtype(dtype))
-        for shape, dtype in look.layout.values()
+        jax.core.ShapedArray(mask.shape + shape, dtype) for shape, dtype in drawing.frames.values()
     ]
 
 
-def _batch(operands: Sequence[Array], axes: Sequence[Any], *, look: _Look) -> Any:
+def _batch(operands: Sequence[Array], axes: Sequence[Any], *, drawing: _Drawing) -> Any:
     """Any nesting of `vmap` stacks axes in front: it reaches the host as one call."""
-    results = _images.bind(*stack(operands, axes), look=look)
+    results = _images.bind(*stack(operands, axes), drawing=drawing)
     return results, [0] * len(results)
 
 
-def _lower(ctx: Any, *operands: Any, look: _Look) -> Any:
-    return call_host(ctx, Named(look.name, look), operands)
+def _lower(ctx: Any, *operands: Any, drawing: _Drawing) -> Any:
+    return call_host(ctx, Named(drawing.name, drawing), operands)
 
 
 batching.primitive_batchers[_images] = _batch

@@ -1,167 +1,188 @@
-"""MuJoCo's OpenGL renderer, set up for many small pictures.
-
-Against its defaults: a buffer no larger than the pictures, one sample a pixel, no shadows and no
-reflections, one context for all worlds of a thread, and colour and depth in one read (two in models
-with a sky).
-"""
+"""MuJoCo's OpenGL renderer, without a window."""
 
 from __future__ import annotations
 
-import copy
 import ctypes.util
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+import warnings
+from collections.abc import Sequence
+from typing import ClassVar
 
 import mujoco
 import numpy as np
 
 from worldline.errors import ModelError
-from worldline.rendering.camera import Camera
-from worldline.rendering.painter import NDArray, Painter, Picture
+from worldline.rendering.base import Picture, Renderer, View
+from worldline.rendering.scene import NDArray, World
 
-#: By platform, the ways to a context without a window: MuJoCo's name, and the library it needs.
-_BACKENDS = {"linux": (("egl", "EGL"), ("osmesa", "OSMesa")), "darwin": (("cgl", ""),)}
-_ELSEWHERE = (("glfw", ""),)
-
-_FLAGS = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION)
 _MOST_GEOMS = 10_000
+_LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}
 
 
-def backend() -> str | None:
-    """The way to a context on this machine, by `MUJOCO_GL` or by which libraries are installed.
+def disabled() -> bool:
+    """Whether `MUJOCO_GL` says to use no OpenGL."""
+    return _chosen() in ("disable", "disabled", "off", "false", "0")
 
-    One only: the OpenGL bindings of a process cannot change from one to another.
+
+def backends() -> list[str]:
+    """The ways to an OpenGL context that this machine may have, best first, by MuJoCo's names.
+
+    `MUJOCO_GL` chooses one, or none (`disable`).
     """
-    ways = _BACKENDS.get(sys.platform, _ELSEWHERE)
-    if (chosen := os.environ.get("MUJOCO_GL", "").lower()) in [name for name, _ in ways]:
-        return chosen
-    found = [name for name, library in ways if not library or ctypes.util.find_library(library)]
-    return found[0] if found else None
+    chosen = _chosen()
+    if disabled():
+        return []
+    if chosen in ("egl", "osmesa", "glfw", "cgl"):
+        return [chosen]
+    if sys.platform != "linux":
+        return ["cgl" if sys.platform == "darwin" else "glfw"]
+    found = [name for name, library in _LIBRARIES.items() if ctypes.util.find_library(library)]
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        found.append("glfw")
+    return found
 
 
-class OpenGLPainter(Painter):
-    """One OpenGL context; one world at a time.
+def _chosen() -> str:
+    chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
+    return {"glx": "glfw", "wgl": "glfw"}.get(chosen, chosen)
+
+
+class OpenGLRenderer(Renderer):
+    """Draws one world at a time into a buffer of its own OpenGL context.
+
+    For policies it draws quickly: one sample a pixel, no shadows, no reflections. For people it
+    draws smooth edges and shadows, which come from what the camera looks at, but no haze.
 
     Args:
-        model: as in `Painter`.
-        cameras: as in `Painter`.
-        backend: MuJoCo's name of the way to a context.
+        model: the model.
+        views: what to draw of each world.
+        backend: one of `backends()`. A process can use one only, since the OpenGL bindings of
+            Python cannot change from one to another.
+        for_people: whether people are to see the pictures.
     """
 
     most: ClassVar[int] = 64
 
-    def __init__(self, model: mujoco.MjModel, cameras: Sequence[Camera], backend: str) -> None:
-        super().__init__(_quick(model, cameras), cameras)
-        height, width = _largest(cameras)
-        context = importlib.import_module(f"mujoco.{backend}").GLContext
-        self._gl: Any = context(width, height)
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        views: Sequence[View],
+        backend: str,
+        for_people: bool = False,
+    ) -> None:
+        super().__init__(model, views)
+        self._for_people = for_people
+        height, width = max(view.height for view in views), max(view.width for view in views)
+        visual = self.scene.model.vis
+        visual.global_.offheight, visual.global_.offwidth = height, width
+        visual.quality.shadowsize = min(visual.quality.shadowsize, 1024 if for_people else 0)
+        if not for_people:
+            visual.quality.offsamples = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a library that fails, beside its exception
+            context = importlib.import_module(f"mujoco.{backend}").GLContext
+            self._gl = context(width, height)
         self._gl.make_current()
-        font = mujoco.mjtFontScale.mjFONTSCALE_50
-        self._mjr = mujoco.MjrContext(self.stage.model, font.value)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._mjr)
-        self._mjr.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
-        if self._mjr.offWidth < width or self._mjr.offHeight < height:
-            raise ModelError(
-                f"OpenGL gives a buffer of {self._mjr.offHeight} x {self._mjr.offWidth} pixels for "
-                f"{height} x {width}; choose smaller cameras"
-            )
-        self._scene = mujoco.MjvScene(self.stage.model, maxgeom=_MOST_GEOMS)
-        for flag in _FLAGS:
-            self._scene.flags[flag] = False
+        self._size = height, width
+        self._planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
+        self._open_context()
+        self._mjv = mujoco.MjvScene(self.scene.model, maxgeom=_MOST_GEOMS)
+        flags = mujoco.mjtRndFlag
+        for flag in (
+            flags.mjRND_REFLECTION,
+            flags.mjRND_HAZE if for_people else flags.mjRND_SHADOW,
+        ):
+            self._mjv.flags[flag] = False
         self._has_sky = bool((model.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX).any())
         self._option = mujoco.MjvOption()
-        self._views = [_fixed(model, camera) for camera in cameras]
 
-    def paint(self, worlds: Sequence[Mapping[str, NDArray]]) -> list[Picture]:
-        """See `Painter.paint`."""
-        pictures = [_empty(camera, len(worlds)) for camera in self.cameras]
+    def draw(self, worlds: Sequence[World]) -> list[Picture]:
+        """Draws 1 to `most` worlds."""
+        pictures = [view.blank(len(worlds)) for view in self.views]
         for row, world in enumerate(worlds):
-            self.stage.put(world)
-            for camera, view, (colour, depth) in zip(
-                self.cameras, self._views, pictures, strict=True
-            ):
-                self._shoot(
-                    camera,
-                    view,
-                    None if colour is None else colour[row],
-                    None if depth is None else depth[row],
-                )
+            self.scene.put(world)
+            self._update_context()
+            for view, whole in zip(self.views, pictures, strict=True):
+                self._draw_view(view, *(None if x is None else x[row] for x in whole))
         return pictures
 
-    def _shoot(
-        self,
-        camera: Camera,
-        view: mujoco.MjvCamera,
-        colour: NDArray | None,
-        depth: NDArray | None,
-    ) -> None:
-        """One picture of what is on the stage, into arrays of the camera's size."""
+    def _draw_view(self, view: View, colour: NDArray | None, depth: NDArray | None) -> None:
+        """Draws what is in the scene into arrays of the view's size."""
         every = mujoco.mjtCatBit.mjCAT_ALL.value
-        model, data = self.stage.model, self.stage.data
-        mujoco.mjv_updateScene(model, data, self._option, None, view, every, self._scene)
-        rect = mujoco.MjrRect(0, 0, camera.width, camera.height)
+        model, data, camera = self.scene.model, self.scene.data, self.scene.camera(view.camera)
+        mujoco.mjv_updateScene(model, data, self._option, None, camera, every, self._mjv)
+        if self._for_people and view.camera < 0:
+            self._aim_shadows(camera)
+        rect = mujoco.MjrRect(0, 0, view.width, view.height)
         # A sky has a depth of its own: it is left out where distances are measured.
         apart = self._has_sky and depth is not None
         if colour is not None:
-            mujoco.mjr_render(rect, self._scene, self._mjr)
+            mujoco.mjr_render(rect, self._mjv, self._mjr)
             mujoco.mjr_readPixels(colour, None if apart else depth, rect, self._mjr)
         if depth is not None and (apart or colour is None):
-            self._scene.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = False
-            mujoco.mjr_render(rect, self._scene, self._mjr)
+            self._mjv.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = False
+            mujoco.mjr_render(rect, self._mjv, self._mjr)
             mujoco.mjr_readPixels(None, depth, rect, self._mjr)
-            self._scene.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = True
+            self._mjv.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = True
         # OpenGL counts rows from below.
         if colour is not None:
             colour[:] = colour[::-1].copy()
         if depth is not None:
             depth[:] = self._metres(depth[::-1])
 
+    def _aim_shadows(self, camera: mujoco.MjvCamera) -> None:
+        """Moves the suns to what the camera looks at: they cast shadows in a small region only."""
+        self._mjr.shadowClip = camera.distance
+        for light in self._mjv.lights[: self._mjv.nlight]:
+            if light.type == mujoco.mjtLightType.mjLIGHT_DIRECTIONAL:
+                light.pos = camera.lookat - 2 * camera.distance * light.dir
+
+    def _open_context(self) -> None:
+        """Hands OpenGL what it keeps of the model in the scene: meshes, textures, planes."""
+        model, (height, width) = self.scene.model, self._size
+        self._mjr = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50.value)
+        offscreen = mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value
+        mujoco.mjr_setBuffer(offscreen, self._mjr)
+        if self._mjr.currentBuffer != offscreen:
+            raise ModelError("the driver has no framebuffer to draw into")
+        if self._mjr.offWidth < width or self._mjr.offHeight < height:
+            raise ModelError(
+                f"OpenGL gives a buffer of {self._mjr.offHeight} x {self._mjr.offWidth} pixels for "
+                f"{height} x {width}; choose smaller cameras"
+            )
+        self._mjr.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
+        self._plane_sizes = model.geom_size[self._planes]
+        self._changes = self.scene.changes
+
+    def _update_context(self) -> None:
+        """Lets OpenGL know of other constants of the world in the scene, as far as it keeps them.
+
+        The sizes of planes cannot be changed: another context takes a tenth of a second.
+        """
+        model = self.scene.model
+        if self._changes == self.scene.changes:
+            return
+        if (model.geom_size[self._planes] != self._plane_sizes).any():
+            self._mjr.free()
+            self._open_context()
+        self._mjr.mat_texrepeat[: 2 * model.nmat] = model.mat_texrepeat.ravel()
+        self._mjr.mat_texuniform[: model.nmat] = model.mat_texuniform
+        self._changes = self.scene.changes
+
     def _metres(self, depth: NDArray) -> NDArray:
         """Distances from what OpenGL's reversed depth buffer holds: 0 far, 1 near."""
-        model = self.stage.model
+        model = self.scene.model
         near = model.vis.map.znear * model.stat.extent
         far = model.vis.map.zfar * model.stat.extent
-        if self._scene.camera[0].orthographic:
+        if self._mjv.camera[0].orthographic:
             metres = far - depth * (far - near)
         else:
             metres = near * far / (near + depth.astype(np.float64) * (far - near))
         return np.where(depth > 0, metres, 0.0).astype(np.float32)
 
     def close(self) -> None:
-        """See `Painter.close`."""
+        """Frees the context."""
         self._mjr.free()
         self._gl.free()
-
-
-def _quick(model: mujoco.MjModel, cameras: Sequence[Camera]) -> mujoco.MjModel:
-    """The model with the settings for small pictures."""
-    model = copy.copy(model)
-    model.vis.global_.offheight, model.vis.global_.offwidth = _largest(cameras)
-    model.vis.quality.offsamples = 0
-    model.vis.quality.shadowsize = 0
-    return model
-
-
-def _largest(cameras: Sequence[Camera]) -> tuple[int, int]:
-    """The height and width that hold the picture of every camera."""
-    return max(camera.height for camera in cameras), max(camera.width for camera in cameras)
-
-
-def _fixed(model: mujoco.MjModel, camera: Camera) -> mujoco.MjvCamera:
-    """A camera of the model as MuJoCo's visualiser takes it."""
-    view = mujoco.MjvCamera()
-    view.type = mujoco.mjtCamera.mjCAMERA_FIXED
-    view.fixedcamid = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera.name)
-    return view
-
-
-def _empty(camera: Camera, rows: int) -> Picture:
-    """Arrays for a camera's pictures of some worlds."""
-    shape = (rows, camera.height, camera.width)
-    return (
-        np.empty((*shape, 3), np.uint8) if camera.rgb else None,
-        np.empty(shape, np.float32) if camera.depth else None,
-    )

@@ -1,4 +1,4 @@
-"""A renderer that needs no graphics library: it casts rays with MuJoCo's own `mj_multiRay`.
+"""A renderer for people that needs no graphics library: it casts rays with MuJoCo's `mj_multiRay`.
 
 It draws the geoms, meshes and height fields included, in their plain colours, with one sun, its
 shadows and a pale chequered floor; no textures, tendons, sites or skins.
@@ -7,12 +7,14 @@ shadows and a pale chequered floor; no textures, tendons, sites or skins.
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import ClassVar
 
 import mujoco
 import numpy as np
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.rendering.base import Picture, Renderer, View
+from worldline.rendering.scene import NDArray, World
 
 
 def _rgb(*channels: float) -> NDArray:
@@ -29,47 +31,54 @@ _GROUPS = np.array([1, 1, 1, 0, 0, 0], np.uint8)
 _SUBPIXELS = ((-0.25, -0.375), (0.375, -0.25), (0.25, 0.375), (-0.375, 0.25))
 
 
-class RayPainter:
-    """Draws states of one model by casting rays, on the calling thread.
+class RayRenderer(Renderer):
+    """Draws colours by casting rays; every pixel is made on the CPU, by NumPy.
 
     Args:
-        model: the model to draw.
-        size: height and width of an image, in pixels.
+        model: the model.
+        views: what to draw of each world, without distances.
     """
 
-    def __init__(self, model: mujoco.MjModel, size: tuple[int, int]) -> None:
-        self._model = _without_bounds(model)
-        self._scene = mujoco.MjvScene(model, maxgeom=1)
-        self._colours = _geom_colours(model)
+    most: ClassVar[int] = 1
+
+    def __init__(self, model: mujoco.MjModel, views: Sequence[View]) -> None:
+        super().__init__(model, views)
+        self._mjv = mujoco.MjvScene(model, maxgeom=1)
         self._planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
-        height, width = size
-        self._size = size
-        y, x = np.mgrid[:height, :width]
-        self._pixels = np.stack([x - (width - 1) / 2, (height - 1) / 2 - y], -1).reshape(-1, 2)
+        self._changes = -1
 
-    def paint(self, data: mujoco.MjData, camera: mujoco.MjvCamera) -> NDArray:
-        """One image, `(height, width, 3)` uint8.
+    def draw(self, worlds: Sequence[World]) -> list[Picture]:
+        """Draws one world."""
+        (world,) = worlds
+        self.scene.put(world)
+        if self._changes != self.scene.changes:
+            self._changes = self.scene.changes
+            self._model = _without_bounds(self.scene.model)
+            self._colours = _geom_colours(self.scene.model)
+        return [(self._draw_view(view)[None], None) for view in self.views]
 
-        Args:
-            data: a state whose positions are computed (`mj_fwdPosition`).
-            camera: where to look from.
-        """
-        mujoco.mjv_updateCamera(self._model, data, camera, self._scene)
-        eyes = self._scene.camera
+    def _draw_view(self, view: View) -> NDArray:
+        """One image, `(height, width, 3)` uint8."""
+        data, camera = self.scene.data, self.scene.camera(view.camera)
+        mujoco.mjv_updateCamera(self._model, data, camera, self._mjv)
+        eyes = self._mjv.camera
         origin = np.stack([eye.pos for eye in eyes]).astype(np.float64).mean(axis=0)
         forward, up = np.float64(eyes[0].forward), np.float64(eyes[0].up)
-        pixel = eyes[0].frustum_top / eyes[0].frustum_near / (self._size[0] / 2)
+        size = (view.height, view.width)
+        y, x = np.mgrid[: view.height, : view.width]
+        pixels = np.stack([x - (view.width - 1) / 2, (view.height - 1) / 2 - y], -1).reshape(-1, 2)
+        pixel = eyes[0].frustum_top / eyes[0].frustum_near / (view.height / 2)
         plane = np.stack([np.cross(forward, up), up]) * pixel
         cell = 2.0 ** round(np.log2(max(camera.distance, 0.1) / 4))
 
         def look(pixels: NDArray) -> tuple[NDArray, NDArray]:
             return self._shade(data, origin, _unit(pixels @ plane + forward), cell, pixel)
 
-        image, marks = look(self._pixels)
-        edges = _edges(marks.reshape(self._size)).ravel()
-        rough = self._pixels[edges]
+        image, marks = look(pixels)
+        edges = _edges(marks.reshape(size)).ravel()
+        rough = pixels[edges]
         image[edges] = sum(look(rough + shift)[0] for shift in _SUBPIXELS) / len(_SUBPIXELS)
-        return (image.clip(0, 1) * 255 + 0.5).astype(np.uint8).reshape(*self._size, 3)
+        return (image.clip(0, 1) * 255 + 0.5).astype(np.uint8).reshape(*size, 3)
 
     def _shade(
         self, data: mujoco.MjData, origin: NDArray, rays: NDArray, cell: float, pixel: float

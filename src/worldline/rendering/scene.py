@@ -1,4 +1,4 @@
-"""Stage: one model and one state of it, into which worlds are put to be looked at."""
+"""Scene: one model and one state of it, into which one world after the other is put to be drawn."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ import numpy as np
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
-#: MjData fields that a world may set, beside `qpos`.
+#: A world to draw, an array a name: `qpos`, any of `MOVED` and `CONSTANTS`, and `VIEW`.
+World: TypeAlias = Mapping[str, NDArray]
+
+#: MjData fields, beside `qpos`, on which a picture depends.
 MOVED = ("mocap_pos", "mocap_quat")
 
-#: Model fields that a picture depends on: where things are, and what they look like.
-SEEN = frozenset((
+#: The world's free camera, `(6,)`: the point that it looks at and its distance from there, m;
+#: azimuth and elevation, degrees.
+VIEW = "view"
+
+#: MjModel fields on which a picture depends: where things are, and what they look like.
+CONSTANTS = frozenset((
     "qpos0", "body_pos", "body_quat", "body_ipos", "body_iquat", "body_mass", "jnt_pos", "jnt_axis",
     "geom_pos", "geom_quat", "geom_size", "geom_rgba",
     "site_pos", "site_quat", "site_size", "site_rgba", "tendon_width", "tendon_rgba", "flex_rgba",
     "cam_pos", "cam_quat", "cam_fovy", "cam_sensorsize", "cam_intrinsic",
     "light_pos", "light_dir", "light_ambient", "light_diffuse", "light_specular",
     "light_attenuation", "light_cutoff", "light_exponent",
-    "mat_rgba", "mat_emission", "mat_specular", "mat_shininess", "mat_texrepeat",
+    "mat_rgba", "mat_emission", "mat_specular", "mat_shininess", "mat_texrepeat", "mat_texuniform",
 ))  # fmt: skip
 
 #: Those from which `mj_setConst` derives where a camera or a light that tracks a body stands.
@@ -32,8 +39,8 @@ _DERIVED_FROM = frozenset((
 ))  # fmt: skip
 
 
-class Stage:
-    """Shows one world after the other: its constants in `model`, its pose in `data`.
+class Scene:
+    """Holds one world after the other: its constants in `model`, its pose in `data`.
 
     Args:
         model: the model that all worlds share; it stays as it is.
@@ -42,41 +49,81 @@ class Stage:
     def __init__(self, model: mujoco.MjModel) -> None:
         self.model = copy.copy(model)
         self.data = mujoco.MjData(self.model)
-        self._stored = {name: np.copy(getattr(model, name)) for name in SEEN}
+        self.changes = 0
+        """How often the constants in `model` have changed."""
+        self._view = np.zeros(6)
+        self._stored = {name: np.copy(getattr(model, name)) for name in CONSTANTS}
         self._varied: set[str] = set()
         fixed = mujoco.mjtCamLight.mjCAMLIGHT_FIXED
         self._tracks = bool((model.cam_mode != fixed).any() or (model.light_mode != fixed).any())
 
-    def put(self, world: Mapping[str, NDArray]) -> None:
-        """Puts a world on the stage: what was there before leaves no trace.
-
-        Args:
-            world: `qpos`, and any of `MOVED` and `SEEN`; flat arrays.
-        """
+    def put(self, world: World) -> None:
+        """Replaces the world in the scene; the one before leaves no trace."""
         self._write_constants(world)
         mujoco.mj_resetData(self.model, self.data)
-        for name in ("qpos", *MOVED):
-            if name in world:
-                part = getattr(self.data, name)
-                part[:] = np.reshape(world[name], part.shape)
+        for name in world.keys() - CONSTANTS - {VIEW}:
+            field = getattr(self.data, name)
+            field[:] = np.reshape(world[name], field.shape)
+        self._view = world.get(VIEW, self._view)
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_comPos(self.model, self.data)
         mujoco.mj_camlight(self.model, self.data)
         mujoco.mj_flex(self.model, self.data)
         mujoco.mj_tendon(self.model, self.data)
 
-    def _write_constants(self, world: Mapping[str, NDArray]) -> None:
-        """The world's own constants, and the stored model's where the last world had its own."""
-        own = SEEN.intersection(world)
-        derive = False
+    def camera(self, index: int) -> mujoco.MjvCamera:
+        """A camera of the model, or at -1 the world's own free one."""
+        camera = mujoco.MjvCamera()
+        if index >= 0:
+            camera.type, camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, index
+            return camera
+        camera.type = mujoco.mjtCamera.mjCAMERA_FREE
+        camera.lookat[:] = self._view[:3]
+        camera.distance, camera.azimuth, camera.elevation = self._view[3:]
+        return camera
+
+    def _write_constants(self, world: World) -> None:
+        """Writes the world's own constants, and the stored ones in place of the last world's."""
+        own = CONSTANTS.intersection(world)
+        changed = set()
         for name in own | self._varied:
             field = getattr(self.model, name)
             value = np.reshape(world.get(name, self._stored[name]), field.shape)
             if (field != value).any():
                 field[...] = value
-                derive |= name in _DERIVED_FROM
+                changed.add(name)
         self._varied = set(own)
-        if derive and self._tracks:
+        self.changes += bool(changed)
+        if changed & _DERIVED_FROM and self._tracks:
             extent, centre = self.model.stat.extent, self.model.stat.center.copy()
             mujoco.mj_setConst(self.model, self.data)
             self.model.stat.extent, self.model.stat.center[:] = extent, centre
+
+
+def endless_floors(
+    model: mujoco.MjModel, constants: World, lookat: NDArray, distance: float
+) -> dict[str, NDArray]:
+    """Constants of a world in which no floor has an edge that the camera comes near.
+
+    For physics a plane has no edges, but a robot that ran far would seem to hang in the air.
+
+    Args:
+        model: the model.
+        constants: the world's own constants.
+        lookat: the points that the camera looks at, `(T, 3)`; m.
+        distance: how far from there it stands; m.
+    """
+    names = ("geom_size", "mat_texrepeat", "mat_texuniform")
+    size, repeat, uniform = (np.array(constants.get(n, getattr(model, n))) for n in names)
+    places = np.reshape(constants.get("geom_pos", model.geom_pos), (-1, 3))
+    floors = (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (size[:, :2] > 0).all(axis=1)
+    floors &= model.body_weldid[model.geom_bodyid] == 0
+    for floor in np.flatnonzero(floors):
+        away = np.abs(lookat - places[floor])[:, :2].max()
+        if away > 0.5 * size[floor, :2].min() > distance:
+            material = model.geom_matid[floor]
+            if material >= 0 and not uniform[material]:
+                repeat[material] /= 2 * size[floor, :2]
+                uniform[material] = True
+            size[floor, :2] = 0
+    return dict(zip(names, (size, repeat, uniform), strict=True))

@@ -1,19 +1,18 @@
-"""Where the camera of a video stands, frame by frame."""
+"""Where people look from: the camera of a video, frame by frame."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import mujoco
 import numpy as np
 
 from worldline.errors import TaskError, did_you_mean
 from worldline.model import Model
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.rendering.scene import NDArray
 
 #: What `Task.camera` may hold: attributes of `mujoco.MjvCamera`, or the name of a camera.
 _ATTRIBUTES = ("name", "type", "distance", "azimuth", "elevation", "lookat", "trackbodyid")
@@ -36,18 +35,10 @@ class CameraPath:
     elevation: float
     """Its pitch; degrees, negative looks down."""
 
-    def at(self, frame: int) -> mujoco.MjvCamera:
-        """The camera of a frame."""
-        camera = mujoco.MjvCamera()
-        if self.fixedcamid >= 0:
-            camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
-            camera.fixedcamid = self.fixedcamid
-            return camera
-        camera.type = mujoco.mjtCamera.mjCAMERA_FREE
-        camera.lookat[:] = self.lookat[frame]
-        camera.distance = self.distance
-        camera.azimuth, camera.elevation = self.azimuth, self.elevation
-        return camera
+    def views(self) -> NDArray:
+        """The free camera of each frame, `(T, 6)`, as `scene.VIEW` holds it."""
+        angles = np.array([self.distance, self.azimuth, self.elevation])
+        return np.concatenate([self.lookat, np.tile(angles, (len(self.lookat), 1))], axis=1)
 
 
 def camera_path(

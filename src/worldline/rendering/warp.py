@@ -7,21 +7,21 @@ drawn on a machine, which takes half a minute, and kept in Warp's own cache.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import mujoco
 import numpy as np
 
 from worldline.errors import ModelError
-from worldline.rendering.camera import Camera
-from worldline.rendering.painter import NDArray, Painter, Picture
+from worldline.rendering.base import Picture, Renderer, View
+from worldline.rendering.scene import World
 from worldline.warp_library import mujoco_warp, warp
 
 #: MjData fields that the rays meet.
 _POSES = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
 
-#: Fields that Warp reads from its model, each world's own; the others of `SEEN` are in the poses.
+#: Those of `CONSTANTS` that Warp reads from its model, each world's own; the poses hold the others.
 _OWN = frozenset((
     "geom_size", "geom_rgba", "cam_fovy", "cam_intrinsic",
     "light_ambient", "light_diffuse", "light_specular", "light_attenuation", "light_cutoff",
@@ -30,14 +30,14 @@ _OWN = frozenset((
 _LENSES = frozenset(("cam_fovy", "cam_intrinsic"))
 
 
-class WarpPainter(Painter):
+class WarpRenderer(Renderer):
     """A batch of worlds at a time; on a CPU on the calling thread alone."""
 
     most: ClassVar[int] = 32
     shared: ClassVar[frozenset[str]] = frozenset(("cam_sensorsize", "flex_rgba"))
 
-    def __init__(self, model: mujoco.MjModel, cameras: Sequence[Camera]) -> None:
-        super().__init__(model, cameras)
+    def __init__(self, model: mujoco.MjModel, views: Sequence[View]) -> None:
+        super().__init__(model, views)
         self._wp, self._mjw = warp(), mujoco_warp()
         try:
             self._stored = self._mjw.put_model(model)
@@ -47,18 +47,18 @@ class WarpPainter(Painter):
             ) from error
         self._data = self._mjw.make_data(model, nworld=self.most)
         self._poses = {
-            name: np.zeros((self.most, *getattr(self.stage.data, name).shape), np.float32)
+            name: np.zeros((self.most, *getattr(self.scene.data, name).shape), np.float32)
             for name in _POSES
         }
         self._contexts: dict[bool, Any] = {}
-        self.paint([{"qpos": model.qpos0}])  # compiles the kernels, on one thread at a time
+        self.draw([{"qpos": model.qpos0}])  # compiles the kernels, on one thread at a time
 
-    def paint(self, worlds: Sequence[Mapping[str, NDArray]]) -> list[Picture]:
-        """See `Painter.paint`."""
+    def draw(self, worlds: Sequence[World]) -> list[Picture]:
+        """Draws 1 to `most` worlds at once."""
         for row, world in enumerate(worlds):
-            self.stage.put(world)
+            self.scene.put(world)
             for name, values in self._poses.items():
-                values[row] = getattr(self.stage.data, name)
+                values[row] = getattr(self.scene.data, name)
         self._place(len(worlds))
         own = _OWN.intersection(worlds[0])
         model = self._varied(worlds, sorted(own))
@@ -74,14 +74,14 @@ class WarpPainter(Painter):
             target = getattr(self._data, name)
             target.assign(self._wp.array(values, dtype=target.dtype, device="cpu"))
 
-    def _varied(self, worlds: Sequence[Mapping[str, NDArray]], names: Sequence[str]) -> Any:
+    def _varied(self, worlds: Sequence[World], names: Sequence[str]) -> Any:
         """Warp's model with each world's own constants in it."""
         if not names:
             return self._stored
         own = {}
         for name in names:
             like = getattr(self._stored, name)
-            shape = getattr(self.stage.model, name).shape
+            shape = getattr(self.scene.model, name).shape
             values = [np.reshape(world[name], shape).astype(np.float32) for world in worlds]
             own[name] = self._wp.array(np.stack(values), dtype=like.dtype)
         model = copy.copy(self._stored)
@@ -92,16 +92,15 @@ class WarpPainter(Painter):
     def _context(self, lenses_vary: bool) -> Any:
         """The buffers of the pictures; rays are laid out anew where a world has its own lens."""
         if lenses_vary not in self._contexts:
-            model = self.stage.model
-            ids = [_camera_id(model, camera) for camera in self.cameras]
+            model = self.scene.model
             self._contexts[lenses_vary] = self._mjw.create_render_context(
                 model,
                 nworld=self.most,
-                cam_active=ids,
-                cam_res=[(camera.width, camera.height) for camera in self.cameras],
-                render_rgb=[camera.rgb for camera in self.cameras],
-                render_depth=[camera.depth for camera in self.cameras],
-                render_seg=[False] * len(ids),
+                cam_active=[view.camera for view in self.views],
+                cam_res=[(view.width, view.height) for view in self.views],
+                render_rgb=[view.rgb for view in self.views],
+                render_depth=[view.depth for view in self.views],
+                render_seg=[False] * len(self.views),
                 render_skybox=True,
                 use_precomputed_rays=not lenses_vary,
             )
@@ -113,16 +112,12 @@ class WarpPainter(Painter):
         colours = words.view(np.uint8).reshape(rows, -1, 4)[..., 2::-1]  # stored as BGRA
         depths = context.depth_data.numpy()[:rows]
         pictures: list[Picture] = []
-        for camera in self.cameras:
-            shape, pixels = (rows, camera.height, camera.width), camera.height * camera.width
+        for view in self.views:
+            shape, pixels = (rows, view.height, view.width), view.height * view.width
             colour, depth = None, None
-            if camera.rgb:
+            if view.rgb:
                 colour, colours = colours[:, :pixels].reshape(*shape, 3), colours[:, pixels:]
-            if camera.depth:
+            if view.depth:
                 depth, depths = depths[:, :pixels].reshape(shape), depths[:, pixels:]
             pictures.append((colour, depth))
         return pictures
-
-
-def _camera_id(model: mujoco.MjModel, camera: Camera) -> int:
-    return int(mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera.name))

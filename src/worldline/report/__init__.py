@@ -3,12 +3,11 @@
 from worldline.report.curves import plot_curves
 from worldline.report.progress import ProgressDisplay
 from worldline.report.run_folder import RunFolder
-from worldline.report.video import Clip, RenderUnavailableError, render_episode
+from worldline.report.video import Clip, render_episode
 
 __all__ = [
     "Clip",
     "ProgressDisplay",
-    "RenderUnavailableError",
     "RunFolder",
     "plot_curves",
     "render_episode",

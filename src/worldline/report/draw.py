@@ -1,74 +1,67 @@
-"""Draws a trajectory to a video and a picture, in a process of its own.
+"""The process that draws an episode: frames to a video and to a picture.
 
-A graphics driver that crashes then ends this process, not a training run; and MuJoCo reads the
-choice of driver, `MUJOCO_GL`, only once in a process. `video.py` starts it, with a pickled `Job`
-on standard input; it writes the job's files, and nothing else. A failure is a line on standard
-error and exit status 1.
+It is a process of its own, so that a graphics driver that crashes ends it and not the training run
+that asked for a video; and because Python's OpenGL bindings are for one driver in a process.
+`video.render_episode` starts it with a pickled `Job` on standard input. It writes the job's files,
+each whole or not at all. A failure is a line on standard error and exit status 1.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import pickle
-import queue
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import mujoco
 import numpy as np
 
-from worldline.rendering.raycast import RayPainter
+from worldline.errors import RendererUnavailableError
+from worldline.rendering.base import View
+from worldline.rendering.frames import MOST, filmed
+from worldline.rendering.pool import open_pool
+from worldline.rendering.scene import NDArray
 from worldline.rendering.viewpoint import CameraPath
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
-Images: TypeAlias = Callable[[Iterable[int]], Iterator[tuple[int, NDArray]]]
-
-_STRIP_FRAMES, _STRIP_COLUMNS = 8, 4
+_STRIP_FRAMES, _STRIP_COLUMNS, _GAP = 8, 4, 4
+_FRAMES_AT_A_TIME = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What to draw, and into which files."""
+    """What to draw, how, and into which files."""
 
     model: mujoco.MjModel
-    """The model, with the world's own constants in it."""
     states: dict[str, NDArray]
     """MjData fields to set for each frame, `(T, ...)` each: `qpos`, `mocap_pos`, ..."""
+    constants: dict[str, NDArray]
+    """The world's own constants."""
     camera: CameraPath
     """Where to look from."""
     fps: float
     """Frames a second."""
     size: tuple[int, int]
     """Height and width of a frame, in pixels."""
-    mp4: str | None
+    mp4: Path | None
     """The video to write."""
-    png: str | None
+    png: Path | None
     """The picture to write."""
-    views: dict[str, NDArray] = dataclasses.field(default_factory=dict)
+    views: dict[str, NDArray]
     """Pictures to show beside each frame, from top to bottom, `(T, height, width, 3)` uint8."""
-    rays: bool = False
-    """Cast rays, rather than ask the graphics library that `MUJOCO_GL` names."""
-
-    @property
-    def frames(self) -> int:
-        """The number of frames, `T`."""
-        return len(self.states["qpos"])
+    way: str = ""
+    """The way to draw, and no other; see `rendering.pool`."""
 
 
 def draw(job: Job) -> None:
-    """Writes the files of a job; each is written whole or not at all."""
-    chosen = np.unique(np.linspace(0, job.frames - 1, _STRIP_FRAMES).round().astype(int))
+    """Writes the files of a job."""
+    number = len(job.states["qpos"])
+    chosen = np.unique(np.linspace(0, number - 1, _STRIP_FRAMES).round().astype(int))
     stills = {}
-    with contextlib.ExitStack() as stack:
-        images = stack.enter_context(_rays(job) if job.rays else _graphics(job))
-        video = stack.enter_context(_video(job)) if job.mp4 else None
-        for index, scene in images(range(job.frames) if video else chosen):
-            image = _with_views(job, scene, index)
+    with _video(job.mp4, job.fps) if job.mp4 else contextlib.nullcontext() as video:
+        for index, image in _frames(job, np.arange(number) if video else chosen):
             if video:
                 video.append_data(image)
             if index in chosen:
@@ -77,15 +70,29 @@ def draw(job: Job) -> None:
         _write_strip(job.png, stills, job.fps)
 
 
-def _with_views(job: Job, scene: NDArray, frame: int) -> NDArray:
+def _frames(job: Job, chosen: NDArray) -> Iterator[tuple[int, NDArray]]:
+    """The frames of some indices, the views beside them."""
+    worlds = filmed(job.model, job.states, job.constants, job.camera)
+    views, most = [View(job.camera.fixedcamid, *job.size)], min(len(chosen), MOST)
+    pool, _ = open_pool([job.way], job.model, views, for_people=True, most=most)
+    for start in range(0, len(chosen), _FRAMES_AT_A_TIME):
+        rows = chosen[start : start + _FRAMES_AT_A_TIME]
+        ((images, _),) = pool.draw({name: values[rows] for name, values in worlds.items()})
+        assert images is not None
+        for row, image in zip(rows.tolist(), images, strict=True):
+            yield row, _with_views(image, [view[row] for view in job.views.values()])
+    pool.close()
+
+
+def _with_views(scene: NDArray, views: list[NDArray]) -> NDArray:
     """A frame with the views of its moment on its right, each pixel of theirs a square."""
-    if not job.views:
+    if not views:
         return scene
-    height = job.size[0]
-    cell = height // max(len(job.views), 2) // 2 * 2
+    height = len(scene)
+    cell = height // max(len(views), 2) // 2 * 2
     column = np.full((height, cell, 3), 255, np.uint8)
-    for place, view in enumerate(job.views.values()):
-        picture = _enlarged(view[frame], cell)
+    for place, view in enumerate(views):
+        picture = _enlarged(view, cell)
         column[place * cell :][: len(picture), : picture.shape[1]] = picture
     return np.concatenate([scene, column], axis=1)
 
@@ -101,78 +108,17 @@ def _enlarged(picture: NDArray, side: int) -> NDArray:
     return picture[rows][:, columns]
 
 
-def _pose(job: Job, data: mujoco.MjData, frame: int) -> mujoco.MjvCamera:
-    """Puts a frame's state into `data`, and gives its camera."""
-    for name, rows in job.states.items():
-        getattr(data, name)[...] = rows[frame]
-    mujoco.mj_fwdPosition(job.model, data)
-    return job.camera.at(frame)
-
-
 @contextlib.contextmanager
-def _graphics(job: Job) -> Iterator[Images]:
-    """MuJoCo's own renderer, set up to be quick where a CPU does the drawing."""
-    height, width = job.size
-    visual = job.model.vis
-    visual.global_.offheight, visual.global_.offwidth = height, width
-    visual.quality.shadowsize = min(visual.quality.shadowsize, 1024)
-    if job.camera.fixedcamid < 0:
-        visual.map.shadowclip = job.camera.distance / job.model.stat.extent
-    data = mujoco.MjData(job.model)
-    with mujoco.Renderer(job.model, height, width) as renderer:
-        renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        renderer.scene.flags[mujoco.mjtRndFlag.mjRND_HAZE] = False
-
-        def images(frames: Iterable[int]) -> Iterator[tuple[int, NDArray]]:
-            for frame in frames:
-                camera = _pose(job, data, frame)
-                renderer.update_scene(data, camera)
-                _aim_shadows(renderer.scene, camera)
-                yield frame, renderer.render()
-
-        yield images
-
-
-def _aim_shadows(scene: mujoco.MjvScene, camera: mujoco.MjvCamera) -> None:
-    """Moves the suns to what the camera looks at: they cast shadows in a small region only."""
-    if camera.type == mujoco.mjtCamera.mjCAMERA_FREE:
-        for light in scene.lights[: scene.nlight]:
-            if light.type == mujoco.mjtLightType.mjLIGHT_DIRECTIONAL:
-                light.pos = camera.lookat - 2 * camera.distance * light.dir
-
-
-@contextlib.contextmanager
-def _rays(job: Job) -> Iterator[Images]:
-    """The renderer that needs no graphics library, on every core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = min(cores or 1, job.frames)
-    idle: queue.SimpleQueue[tuple[RayPainter, mujoco.MjData]] = queue.SimpleQueue()
-    for _ in range(workers):
-        idle.put((RayPainter(job.model, job.size), mujoco.MjData(job.model)))
-
-    def paint(frame: int) -> tuple[int, NDArray]:
-        painter, data = idle.get()
-        try:
-            return frame, painter.paint(data, _pose(job, data, frame))
-        finally:
-            idle.put((painter, data))
-
-    with ThreadPoolExecutor(workers) as pool:
-        yield lambda frames: pool.map(paint, frames)
-
-
-@contextlib.contextmanager
-def _video(job: Job) -> Iterator[Any]:
+def _video(path: Path, fps: float) -> Iterator[Any]:
     """An encoder for a file that browsers play: H.264 in yuv420p."""
     import imageio.v2 as imageio
 
-    assert job.mp4
-    with _whole(job.mp4) as partial:
+    with _whole(path) as partial:
         writer = imageio.get_writer(
             partial,
             format="FFMPEG",
             mode="I",
-            fps=job.fps,
+            fps=fps,
             codec="libx264",
             pixelformat="yuv420p",
             quality=8,
@@ -184,15 +130,15 @@ def _video(job: Job) -> Iterator[Any]:
             yield writer
 
 
-def _write_strip(path: str, stills: dict[int, NDArray], fps: float) -> None:
+def _write_strip(path: Path, stills: dict[int, NDArray], fps: float) -> None:
     """A few frames side by side, the time of each written on it."""
     from PIL import Image, ImageDraw, ImageFont
 
     height, width, _ = next(iter(stills.values())).shape
     columns = min(_STRIP_COLUMNS, len(stills))
     rows = -(-len(stills) // columns)
-    gap = 4
-    canvas = Image.new("RGB", (columns * (width + gap) - gap, rows * (height + gap) - gap), "white")
+    size = columns * (width + _GAP) - _GAP, rows * (height + _GAP) - _GAP
+    canvas = Image.new("RGB", size, "white")
     font = ImageFont.load_default(height / 16)
     for place, (index, image) in enumerate(sorted(stills.items())):
         tile = Image.fromarray(image)
@@ -202,19 +148,18 @@ def _write_strip(path: str, stills: dict[int, NDArray], fps: float) -> None:
             position, text, font=font, fill="white", stroke_width=height / 200, stroke_fill="black"
         )
         row, column = divmod(place, columns)
-        canvas.paste(tile, (column * (width + gap), row * (height + gap)))
+        canvas.paste(tile, (column * (width + _GAP), row * (height + _GAP)))
     with _whole(path) as partial:
         canvas.save(partial)
 
 
 @contextlib.contextmanager
-def _whole(path: str) -> Iterator[str]:
+def _whole(path: Path) -> Iterator[str]:
     """A name to write to, which becomes `path` when all went well."""
-    final = Path(path)
-    partial = final.with_name(f".{final.stem}.part{final.suffix}")
+    partial = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
         yield str(partial)
-        partial.replace(final)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -225,7 +170,8 @@ def main() -> int:
     try:
         draw(job)
     except Exception as error:
-        sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
+        kind = "" if isinstance(error, RendererUnavailableError) else f"{type(error).__name__}: "
+        sys.stderr.write(f"{kind}{' '.join(str(error).split())}\n")
         return 1
     return 0
 

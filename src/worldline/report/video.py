@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import ctypes.util
 import dataclasses
 import os
 import pickle
@@ -13,26 +11,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import mujoco
 import numpy as np
 
-from worldline.errors import ConfigError, RunError, WorldlineError
+from worldline.errors import ConfigError, RendererUnavailableError, RunError
 from worldline.model import Model
-from worldline.rendering.viewpoint import CameraPath, camera_path
+from worldline.rendering import opengl
+from worldline.rendering.pool import GET_OPENGL, RAYS, name_of
+from worldline.rendering.scene import NDArray
+from worldline.rendering.viewpoint import camera_path
 from worldline.report.draw import Job
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
-Renderer: TypeAlias = Literal["auto", "egl", "osmesa", "glfw", "rays"]
+VideoRenderer: TypeAlias = Literal["auto", "egl", "osmesa", "glfw", "rays"]
 
-_INSTALL = "for MuJoCo's own renderer: apt-get install libegl1 libgl1-mesa-dri libopengl0"
+_INSTALL = f"for MuJoCo's own renderer: {GET_OPENGL}"
 _TIME_LIMIT_S = 600
-
-#: What each renderer is called, beside its own name; for two, also the library that it needs.
-_NAMES = {"egl": "EGL", "osmesa": "OSMesa", "glfw": "GLFW", "rays": "casting rays"}
-
-
-class RenderUnavailableError(WorldlineError, RuntimeError):
-    """An episode that cannot be drawn on this machine, with what to install."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +52,7 @@ def render_episode(
     variation: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
     views: Mapping[str, NDArray] | None = None,
-    renderer: Renderer = "auto",
+    renderer: VideoRenderer = "auto",
 ) -> Clip:
     """Draws an episode, in real time, in a process of its own.
 
@@ -90,7 +82,7 @@ def render_episode(
         TaskError: a camera attribute that does not exist.
         ModelError: a camera or a body that the model does not have.
         RunError: a folder that cannot be written.
-        RenderUnavailableError: the renderer asked for does not work, or the video encoder fails.
+        RendererUnavailableError: the renderer asked for does not work, or the video encoder fails.
     """
     states = _states(model, {"qpos": qpos, **(inputs or {})})
     if min(size) < 2 or any(side % 2 for side in size):
@@ -98,8 +90,12 @@ def render_episode(
     path = camera_path(model, camera or {}, states["qpos"], timestep)
     stride = max(1, round(1 / (timestep * fps)))
     job = Job(
-        model=drawn_model(model, variation or {}, path),
+        model=model.mj,
         states={name: rows[::stride] for name, rows in states.items()},
+        constants={
+            name: np.reshape(value, model.constant(name).shape)
+            for name, value in (variation or {}).items()
+        },
         views={name: view[::stride] for name, view in _views(views or {}, len(qpos)).items()},
         camera=dataclasses.replace(path, lookat=path.lookat[::stride]),
         fps=1 / (timestep * stride),
@@ -107,58 +103,34 @@ def render_episode(
         mp4=_output(mp4),
         png=_output(png),
     )
-    note = _draw_with_any(job, renderer)
-    return Clip(mp4=_path(job.mp4), png=_path(job.png), note=note)
+    return Clip(mp4=job.mp4, png=job.png, note=_draw_with_any(job, renderer))
 
 
-def _draw_with_any(job: Job, renderer: Renderer) -> str:
+def _draw_with_any(job: Job, renderer: VideoRenderer) -> str:
     """Runs the job with the first renderer that works; how that went, in one line."""
     reason = "no EGL or OSMesa library was found"
-    for backend in backends(renderer):
-        failure = _draw(job, backend)
-        if failure is None and backend != "rays":
-            return f"rendered by MuJoCo with {_NAMES.get(backend, backend)}"
+    wants_rays = renderer == RAYS or (renderer == "auto" and opengl.disabled())
+    for way in [*opengl.backends(), RAYS] if renderer == "auto" else [renderer]:
+        failure = _run(dataclasses.replace(job, way=way))
+        if failure is None and way != RAYS:
+            return f"rendered by MuJoCo with {name_of(way)}"
         if failure is None:
-            why = "" if _rays_chosen(renderer) else f", since {reason}; {_INSTALL}"
+            why = "" if wants_rays else f", since {reason}; {_INSTALL}"
             return f"rendered by casting rays{why}"
-        reason = f"{_NAMES.get(backend, backend)} failed ({failure})"
-    raise RenderUnavailableError(f"the episode cannot be drawn: {reason}; {_INSTALL}")
+        reason = f"{name_of(way)} failed ({failure})"
+    raise RendererUnavailableError(f"the episode cannot be drawn: {reason}; {_INSTALL}")
 
 
-def _rays_chosen(renderer: Renderer) -> bool:
-    """Whether the user wants no graphics library."""
-    chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
-    off = chosen in ("disable", "disabled", "off", "false", "0")
-    return renderer == "rays" or (renderer == "auto" and off)
-
-
-def backends(renderer: Renderer) -> list[str]:
-    """The renderers to try, best first: values of `MUJOCO_GL`, and `rays`."""
-    if _rays_chosen(renderer):
-        return ["rays"]
-    if renderer != "auto":
-        return [renderer]
-    chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
-    if chosen in ("glfw", "glx", "egl", "osmesa", "cgl", "wgl"):
-        return [chosen, "rays"]
-    if sys.platform != "linux":
-        return ["wgl" if sys.platform == "win32" else "cgl", "rays"]
-    found = [name for name in ("egl", "osmesa") if ctypes.util.find_library(_NAMES[name])]
-    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        found.append("glfw")
-    return [*found, "rays"]
-
-
-def _draw(job: Job, backend: str) -> str | None:
-    """Draws in a process of its own; what went wrong, or None."""
+def _run(job: Job) -> str | None:
+    """Runs a job in a process of its own; what went wrong, or None."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    environment["MUJOCO_GL"] = "disable" if backend == "rays" else backend
+    environment["MUJOCO_GL"] = "disable" if job.way == RAYS else job.way
     environment.pop("PYOPENGL_PLATFORM", None)
     program = "import sys; from worldline.report.draw import main; sys.exit(main())"
     try:
         result = subprocess.run(
             [sys.executable, "-P", "-c", program],
-            input=pickle.dumps(dataclasses.replace(job, rays=backend == "rays")),
+            input=pickle.dumps(job),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=environment,
@@ -202,43 +174,11 @@ def _views(views: Mapping[str, NDArray], frames: int) -> dict[str, NDArray]:
     return dict(views)
 
 
-def _path(file: str | None) -> Path | None:
-    return Path(file) if file else None
-
-
-def _output(file: str | os.PathLike[str] | None) -> str | None:
+def _output(file: str | os.PathLike[str] | None) -> Path | None:
     """A file to write as an absolute path."""
     if file is None:
         return None
     path = Path(file).absolute()
     if not os.access(path.parent, os.W_OK):
         raise RunError(f"cannot write {str(file)!r}; give a file in a folder that can be written")
-    return str(path)
-
-
-def drawn_model(model: Model, variation: Mapping[str, Any], path: CameraPath) -> mujoco.MjModel:
-    """A copy of the model to draw: with the world's own constants, on a floor that does not end."""
-    drawn = copy.copy(model.mj)
-    for field, value in variation.items():
-        shape = model.constant(field).shape
-        if not field.startswith("opt."):
-            getattr(drawn, field)[...] = np.reshape(value, shape)
-    floors = np.flatnonzero(
-        (drawn.geom_type == mujoco.mjtGeom.mjGEOM_PLANE)
-        & (drawn.body_weldid[drawn.geom_bodyid] == 0)
-        & (drawn.geom_size[:, :2] > 0).all(axis=1)
-    )
-    for floor in floors:
-        away = np.abs(path.lookat - drawn.geom_pos[floor])[:, :2].max()
-        if away > 0.5 * drawn.geom_size[floor, :2].min() > path.distance:
-            _make_endless(drawn, int(floor))
-    return drawn
-
-
-def _make_endless(drawn: mujoco.MjModel, floor: int) -> None:
-    """Gives a plane no edges: physics has none, but a robot that ran far would hang in the air."""
-    material = drawn.geom_matid[floor]
-    if material >= 0 and not drawn.mat_texuniform[material]:
-        drawn.mat_texrepeat[material] /= 2 * drawn.geom_size[floor, :2]
-        drawn.mat_texuniform[material] = True
-    drawn.geom_size[floor, :2] = 0
+    return path

@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
-from worldline.errors import ConfigError, RunError, did_you_mean
+from worldline.errors import ConfigError, RendererUnavailableError, RunError, did_you_mean
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
 from worldline.learn.augmentation import Augmentation
 from worldline.learn.placement import on_devices, place, whole
@@ -29,7 +29,7 @@ from worldline.learn.population import population
 from worldline.learn.rollout import Evaluation, evaluator, record
 from worldline.learn.run import Learner, run
 from worldline.parallel.cluster import any_of, check_same, is_first, losses_told, of_first
-from worldline.report import ProgressDisplay, RenderUnavailableError, RunFolder, render_episode
+from worldline.report import ProgressDisplay, RunFolder, render_episode
 from worldline.report.inputs import as_picture, seen_frames, write_inputs
 from worldline.report.run_folder import library_versions
 from worldline.train.checkpoint import (
@@ -328,7 +328,7 @@ def make_video(
             inputs=jax.device_get(episode.inputs),
             views={name: as_picture(frames) for name, frames in seen.items()},
         )
-    except RenderUnavailableError as error:
+    except RendererUnavailableError as error:
         return f"no video: {error}"
     return clip.note
 
