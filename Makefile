@@ -1,10 +1,12 @@
 # The same commands as CI. `make train` and `make test` do all set-up on a fresh machine.
 PYTHON ?= python3
-# Optional parts to install and test as well, such as EXTRAS=torchrl,sb3.
-EXTRAS ?=
+# Optional parts to install and test as well, such as EXTRAS=torchrl,sb3. `make test EXTRAS=` installs none.
+EXTRAS ?= mjx,suite,warp
+# A file of pip's constraints: which versions to install.
+CONSTRAINTS ?=
 # What PyTorch to install where one of them needs it.
 TORCH  ?= torch
-VENV   := .venv
+VENV   ?= .venv
 BIN    := $(VENV)/bin
 TASK   ?= gym/half-cheetah
 extras  = $(if $(EXTRAS),$(COMMA)$(EXTRAS))
@@ -16,14 +18,15 @@ INSTALLED = $(VENV)/.installed$(subst $(COMMA),-,$(extras))
 # dm_control's own environments load with MuJoCo 3 alone: tests against them have a home of their own.
 PARITY  := .parity-venv
 UV      := $(shell command -v uv)
+pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations 15
 pip_in   = $(if $(UV),$(UV) pip install --python $(1)/bin/python,$(1)/bin/python -m pip install)
 
-.PHONY: help train test exhaustive parity check format bench docs build clean
+.PHONY: help train test fast bridges part nightly parity check format bench docs build clean
 
 help:
 	@echo "make train    install, then train $(TASK) and show the result"
-	@echo "make test     install, then run every test"
-	@echo "make exhaustive  the property tests of every task of the suite"
+	@echo "make test     install, then run the tests (make fast: those that take seconds)"
+	@echo "make nightly  every test there is, for hours"
 	@echo "make parity   compare the suite/* tasks with dm_control, in an environment with MuJoCo 3.17"
 	@echo "make check    lint, format check and strict types"
 	@echo "make bench    every published figure, against its peers (long)"
@@ -34,20 +37,33 @@ $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(if $(torch),$(BIN)/python -m pip install --quiet $(torch))
-	$(BIN)/python -m pip install --quiet --editable '.[dev$(extras)]'
-	@# On Python 3.13 without its dependencies, one of which has no wheel there; nothing here needs it.
-	$(BIN)/python -m pip install --quiet --no-deps 'dm-control>=1.0.50'
+	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) \
+		--editable '.[dev$(extras)]'
+	@# The suite's models. On Python 3.13 a dependency of dm_control has no wheel, and nothing here needs it.
+	$(if $(findstring suite,$(EXTRAS)),$(BIN)/python -m pip install --quiet --no-deps 'dm-control>=1.0.50')
 	@touch $@
 
 train: $(INSTALLED)
 	$(BIN)/worldline train $(TASK)
 
-test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --dist loadfile --durations 15 -m "not slow and not exhaustive"
-	$(BIN)/python -m pytest -n auto --dist loadfile --durations 15 -m "slow and not exhaustive"
+test: fast
+	$(pytest) -m "slow and not exhaustive"
 
-exhaustive: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --dist loadfile -m exhaustive
+fast: $(INSTALLED)
+	$(pytest) -m "not slow and not exhaustive"
+
+# The tests that need PyTorch.
+bridges: $(INSTALLED)
+	$(pytest) -m "not exhaustive" tests/bridges tests/test_docs.py
+
+# One part in PARTS of the exhaustive tests, another one each day.
+PARTS ?= 24
+PART  ?= $(shell expr $$(date +%j | sed 's/^0*//') % $(PARTS))
+part: $(INSTALLED)
+	WORLDLINE_PART=$(PART)/$(PARTS) $(pytest) -m exhaustive
+
+nightly: test parity
+	$(pytest) -m exhaustive
 
 $(PARITY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(PARITY)

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 import worldline.report
-import worldline.train
+import worldline.train.run
 from worldline.cli import main as cli
 from worldline.cli.arguments import parse, take_task, train_settings
 from worldline.errors import RendererUnavailableError
@@ -99,7 +99,7 @@ def module(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
-    monkeypatch.setattr(worldline.train, "render_episode", no_video)
+    monkeypatch.setattr(worldline.train.run, "render_episode", no_video)
     monkeypatch.setattr(worldline.report.run_folder, "plot_curves", lambda *_: None)
     # Keeps `worldline` from setting up JAX's compilation cache, which would last for all tests.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
