@@ -175,24 +175,6 @@ def test_links_lead_to_files_and_to_tests_of_that_name():
                 assert f"def {text.strip('`')}(" in file.read_text(), f"{name(page)}: {text}"
 
 
-def test_the_tree_in_the_readme_is_the_tree():
-    tree = re.search(
-        r"^src/worldline/\n(.*?)^bench/", (ROOT / "README.md").read_text(), re.M | re.S
-    )
-    shown = set(re.findall(r"[\w/]+(?:\.py|/(?=\s))", tree[1]))
-    source = ROOT / "src" / "worldline"
-    files = {file.name for file in source.rglob("*.py") if file.name != "__init__.py"}
-    assert {entry for entry in shown if entry.endswith(".py")} <= files
-    top = {
-        path.name + "/" * path.is_dir()
-        for path in source.iterdir()
-        if not path.name.startswith("_")
-        and path.suffix in ("", ".py")
-        and (path.is_file() or any(path.glob("*.py")))
-    }
-    assert top <= shown
-
-
 def table(page: str) -> dict[str, list[str]]:
     """The rows of all tables of a page: first cell, without quotes, to the others."""
     rows = re.findall(r"^\|(.+)\|$", (ROOT / "docs" / page).read_text(), re.M)
