@@ -14,6 +14,7 @@ from typing import Any
 import tyro
 
 from _harness import PEERS, machine, peer_python, save, say, scratch_folder, show_table
+from worldline.tuning import tune_process
 
 STEPS = 20
 #: A value far from the default of each feature, under CARL's names and ours.
@@ -81,4 +82,5 @@ def largest_change(name: str, value: float) -> float:
 
 
 if __name__ == "__main__":
+    tune_process()
     main(tyro.cli(ContextsBench, description=ContextsBench.__doc__))

@@ -28,6 +28,7 @@ from _harness import (
     show_findings,
     use_cores,
 )
+from worldline.tuning import tune_process
 
 #: A task and its like at the peers, each with its own settings.
 DM_CONTROL = {"suite/cartpole-balance": ("cartpole", "balance")}
@@ -173,4 +174,5 @@ def calls_a_second(call: Callable[[], Any], seconds: float) -> float:
 
 
 if __name__ == "__main__":
+    tune_process()
     main()

@@ -14,6 +14,7 @@ from typing import Any
 import tyro
 
 from _harness import Finding, Ratio, interleave, machine, save, say, show_findings, use_cores
+from worldline.tuning import tune_process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,4 +97,5 @@ def contenders(config: PopulationBench) -> tuple[Callable[[], float], Callable[[
 
 
 if __name__ == "__main__":
+    tune_process()
     main()

@@ -13,6 +13,7 @@ from typing import Any
 import tyro
 
 from _harness import machine, save, say, show_table, use_cores
+from worldline.tuning import tune_process
 
 #: What training draws from, and what the policies are judged on.
 TRAINED = {"gravity": (-13.0, -7.0), "friction": (0.2, 0.8), "mass_torso": (3.0, 10.0)}
@@ -126,4 +127,5 @@ def spread(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
+    tune_process()
     main(tyro.cli(ShiftBench, description=ShiftBench.__doc__))

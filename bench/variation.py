@@ -31,6 +31,7 @@ from _harness import (
     show_findings,
     use_cores,
 )
+from worldline.tuning import tune_process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,4 +263,5 @@ def memory(config: VariationBench, task: str) -> Finding:
 
 
 if __name__ == "__main__":
+    tune_process()
     main(tyro.cli(VariationBench, description=VariationBench.__doc__))

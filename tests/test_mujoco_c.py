@@ -1,7 +1,6 @@
 """The ctypes part of MuJoCo: settings that come back as they were, and arrays that are live."""
 
 import ctypes
-import threading
 
 import mujoco
 import mujoco.batch
@@ -9,12 +8,7 @@ import numpy as np
 import pytest
 
 import toys
-from worldline.mujoco_c import Batch, library, unwatched
-
-
-def log_settings() -> tuple[int, int]:
-    config = library().mju_getLogConfig()
-    return config.logto_console, config.logto_file
+from worldline.mujoco_c import Batch, library, without_timers
 
 
 def timed(model: mujoco.MjModel) -> float:
@@ -24,10 +18,10 @@ def timed(model: mujoco.MjModel) -> float:
     return data.timer[mujoco.mjtTimer.mjTIMER_STEP].duration
 
 
-def test_unwatched_has_no_clock_and_then_the_one_from_before():
+def test_without_timers_and_then_with_those_from_before():
     model = mujoco.MjModel.from_xml_string(toys.ARM)
     assert timed(model) > 0
-    with unwatched():
+    with without_timers():
         assert timed(model) == 0
     assert timed(model) > 0
 
@@ -38,8 +32,9 @@ def test_a_clock_of_the_users_own_comes_back():
     before = clock.value
     try:
         mujoco.set_mjcb_time(lambda: asked.append(1) or float(len(asked)))
-        with unwatched():
+        with pytest.raises(ZeroDivisionError), without_timers():
             timed(model)
+            raise ZeroDivisionError
         assert not asked
         timed(model)
         assert asked
@@ -48,46 +43,18 @@ def test_a_clock_of_the_users_own_comes_back():
         clock.value = before
 
 
-def test_unwatched_and_then_as_before():
-    before = log_settings()
-    with unwatched():
-        assert log_settings() == (0, 0)
-        with unwatched():
-            assert log_settings() == (0, 0)
-        assert log_settings() == (0, 0)
-    assert log_settings() == before
-
-
-def test_unwatched_in_threads_that_overlap():
-    before = log_settings()
-    both_in, first_out = threading.Barrier(2), threading.Event()
-    seen = []
-
-    def first():
-        with unwatched():
-            both_in.wait()
-        first_out.set()
-
-    def second():
-        with unwatched():
-            both_in.wait()
-            first_out.wait()
-            seen.append(log_settings())
-
-    threads = [threading.Thread(target=run) for run in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [(0, 0)]
-    assert log_settings() == before
-
-
-def test_unwatched_lets_errors_through_and_restores():
-    before = log_settings()
-    with pytest.raises(ZeroDivisionError), unwatched():
-        raise ZeroDivisionError
-    assert log_settings() == before
+def test_a_batch_counts_warnings_and_writes_none(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    batch = Batch(mujoco.MjModel.from_xml_string(toys.ARM), 3, 2)
+    batch.reset(None)
+    bad = [int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.mjWARN_BADQVEL)]
+    for _ in range(3):
+        batch.forget_warnings()
+        batch.component(mujoco.mjtState.mjSTATE_QVEL)[1] = np.nan
+        batch.step(None, 2, mujoco.mjtStage.mjSTAGE_NONE)
+        assert batch.warned(bad).tolist() == [False, True, False]
+    assert capfd.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_batch_is_mujocos_own():
@@ -98,6 +65,7 @@ def test_a_batch_is_mujocos_own():
     bound = theirs.bind("xpos")
     ctrl = np.random.default_rng(0).uniform(-1, 1, (3, 3))
     ours.reset(None)
+    ours.forget_warnings()
     theirs.reset(stage=mujoco.mjtStage.mjSTAGE_NONE)
     ours.component(mujoco.mjtState.mjSTATE_CTRL)[:] = ctrl
     theirs.bind("ctrl")[:] = ctrl
@@ -106,7 +74,7 @@ def test_a_batch_is_mujocos_own():
     theirs.step(ids, 5, mujoco.mjtStage.mjSTAGE_VEL)
     np.testing.assert_array_equal(ours.state, theirs.state)
     np.testing.assert_array_equal(xpos.reshape(bound.shape)[ids], bound[ids])
-    np.testing.assert_array_equal(ours.warnings, theirs.warning[:, :, 1])
+    assert not ours.warned(range(mujoco.mjtWarning.mjNWARNING)).any()
     np.testing.assert_array_equal(ours.status, theirs.status)
 
 

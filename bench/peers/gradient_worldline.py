@@ -16,6 +16,7 @@ from protocol import serve_steps
 
 import worldline
 from worldline.physics import mjx as engine
+from worldline.tuning import tune_process
 
 
 def main() -> None:
@@ -50,4 +51,5 @@ def _env(name: str, integrator: str) -> worldline.Env:
 
 
 if __name__ == "__main__":
+    tune_process()
     main()

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from protocol import serve_steps
 
 import worldline  # noqa: F401 # its tasks are Gymnasium's from here on
+from worldline.tuning import tune_process
 
 
 def main() -> None:
@@ -31,4 +32,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    tune_process()
     main()

@@ -22,6 +22,9 @@ def torchrl_rollout(kind: str, batch: int, steps: int) -> Callable[[], Any]:
     torch.manual_seed(0)
     if kind == "worldline":
         from worldline.bridges.torchrl import WorldlineEnv
+        from worldline.tuning import tune_process
+
+        tune_process()
 
         env: Any = WorldlineEnv("gym/ant", batch_size=[batch], seed=0)
     else:
@@ -38,7 +41,9 @@ def raw_loop(batch: int, steps: int) -> Callable[[], Any]:
     import jax
 
     import worldline
+    from worldline.tuning import tune_process
 
+    tune_process()
     env = worldline.make("gym/ant")
     worlds = worldline.Worlds(env, batch)
     shape = (batch, *env.action_low.shape)

@@ -10,6 +10,7 @@ import worldline
 from worldline.learn.algorithms import find_algorithm
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
+from worldline.tuning import tune_process
 
 
 def main() -> None:
@@ -31,4 +32,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    tune_process()
     main()

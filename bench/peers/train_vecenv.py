@@ -24,6 +24,9 @@ def vector(kind: str, task: str, num_envs: int) -> Any:
         return SubprocVecEnv(make)
     import worldline
     from worldline.bridges.sb3 import VecEnv
+    from worldline.tuning import tune_process
+
+    tune_process()
 
     return VecEnv(worldline.Worlds(worldline.make(task), num_envs))
 

@@ -9,6 +9,7 @@ import worldline
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
+from worldline.tuning import tune_process
 
 #: More than any budget of time allows.
 STEPS = 10**12
@@ -33,4 +34,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    tune_process()
     main()

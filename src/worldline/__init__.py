@@ -6,9 +6,8 @@ Batched MuJoCo reinforcement learning in which the physics of every world is dat
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
-
-from worldline.bridges.registration import register_when_imported
 
 __version__ = "0.1.0"
 
@@ -67,4 +66,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-register_when_imported()
+if "gymnasium" in sys.modules:
+    from worldline.bridges.registration import register_built_in
+
+    register_built_in()

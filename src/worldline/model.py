@@ -14,7 +14,6 @@ import mujoco
 import numpy as np
 
 from worldline.errors import ModelError, VariationError, did_you_mean
-from worldline.mujoco_c import unwatched
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel | Model"
 
@@ -199,21 +198,20 @@ def _compile(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) ->
     """The compiled model of any source but `Model`; MuJoCo's complaint as a ModelError."""
     if isinstance(source, mujoco.MjModel):
         return copy.copy(source)
-    with unwatched():
-        try:
-            if isinstance(source, mujoco.MjSpec):
-                return source.compile()
-            text = str(source)
-            if text.lstrip().startswith("<"):
-                return mujoco.MjModel.from_xml_string(text)
-            if not Path(text).is_file():
-                raise ModelError(f"no MJCF file at {text!r}; give a path, or MJCF text")
-            return mujoco.MjModel.from_xml_path(text)
-        except (ValueError, mujoco.FatalError) as error:
-            if isinstance(error, ModelError):
-                raise
-            line = " ".join(str(error).split())
-            raise ModelError(f"MuJoCo refuses the model: {line}") from error
+    try:
+        if isinstance(source, mujoco.MjSpec):
+            return source.compile()
+        text = str(source)
+        if text.lstrip().startswith("<"):
+            return mujoco.MjModel.from_xml_string(text)
+        if not Path(text).is_file():
+            raise ModelError(f"no MJCF file at {text!r}; give a path, or MJCF text")
+        return mujoco.MjModel.from_xml_path(text)
+    except (ValueError, mujoco.FatalError) as error:
+        if isinstance(error, ModelError):
+            raise
+        line = " ".join(str(error).split())
+        raise ModelError(f"MuJoCo refuses the model: {line}") from error
 
 
 def field_and_row(name: str) -> tuple[str, int | None]:

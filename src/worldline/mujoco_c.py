@@ -1,4 +1,4 @@
-"""The part of MuJoCo's C API that its Python bindings lack: `mjb_apply`, the log and the clock.
+"""The part of MuJoCo's C API that its Python bindings lack: `mjb_apply`, and the clock.
 
 `mujoco.batch.Batch` wraps all of MuJoCo's batch API (`mujoco/mjbatch.h`) but `mjb_apply`, which
 alone runs a MuJoCo function on the threads of a batch, and it keeps the batch's address to itself.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import threading
+from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_ubyte, c_void_p
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,15 +23,6 @@ NDArray: TypeAlias = np.ndarray[Any, Any]
 
 class _BatchConfig(ctypes.Structure):
     _fields_ = (("nthread", c_int), ("persistent", c_ubyte))
-
-
-class _LogConfig(ctypes.Structure):
-    _fields_ = (
-        ("logto_console", c_ubyte),
-        ("logto_file", c_ubyte),
-        ("logfile", c_char * 1024),
-        ("topics", c_int),
-    )
 
 
 #: Argument and result types of the functions used, as in `mjbatch.h` and `mujoco.h`.
@@ -51,8 +42,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mjb_reset": (c_int, (c_void_p, c_void_p, c_int, c_void_p, c_int)),
     "mjb_setConst": (c_int, (c_void_p, c_void_p, c_int)),
     "mjb_apply": (c_int, (c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_int)),
-    "mju_getLogConfig": (_LogConfig, ()),
-    "mju_setLogConfig": (None, (_LogConfig,)),
 }
 
 
@@ -68,55 +57,26 @@ def library() -> ctypes.CDLL:
     return lib
 
 
-class _Unwatched(contextlib.AbstractContextManager[None]):
-    """See `unwatched`. The settings are the process's: who comes first saves them, who goes last
-    restores them.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._callers = 0
-        self._log = _LogConfig()
-        self._clock: int | None = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._callers:
-                self._log, self._clock = library().mju_getLogConfig(), _clock().value
-                silent = _LogConfig.from_buffer_copy(self._log)
-                silent.logto_console = silent.logto_file = 0
-                library().mju_setLogConfig(silent)
-                _clock().value = None
-            self._callers += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._callers -= 1
-            if not self._callers:
-                library().mju_setLogConfig(self._log)
-                _clock().value = self._clock
-
-
-@functools.cache
-def _clock() -> c_void_p:
-    """MuJoCo's global `mjcb_time`: the function that it times its stages with, or null."""
-    return c_void_p.in_dll(library(), "mjcb_time")
-
-
-_unwatched = _Unwatched()
-
-
-def unwatched() -> contextlib.AbstractContextManager[None]:
-    """Lets MuJoCo run for a while without its warnings and without its clock.
-
-    Warnings stay off the terminal and out of `MUJOCO_LOG.TXT`. Errors still arrive, as exceptions
-    or as statuses, and a batch still counts its warnings.
+@contextlib.contextmanager
+def without_timers() -> Iterator[None]:
+    """Lets MuJoCo run without its clock, in the whole process.
 
     `import mujoco` installs a clock (`mjcb_time`) that MuJoCo reads dozens of times a step to fill
-    `MjData.timer`, which costs up to an eighth of a step. No one sees the timers of a batch's
-    MjData. Those of an MjData that another thread steps meanwhile are wrong; its physics is not.
+    `MjData.timer`. This takes up to an eighth of a step. Without the clock all timers stay 0, also
+    those of other code in the process: so no step of Worldline calls this, but the `worldline`
+    command and the benchmarks do, once.
     """
-    return _unwatched
+    clock = c_void_p.in_dll(library(), "mjcb_time")
+    before, clock.value = clock.value, None
+    try:
+        yield
+    finally:
+        clock.value = before
+
+
+#: What every counter of warnings is set to before a call. MuJoCo writes a warning to the terminal
+#: and to MUJOCO_LOG.TXT where its counter is 0: from here it counts, and writes nothing.
+_UNWARNED = 1 << 20
 
 
 class Batch:
@@ -146,9 +106,7 @@ class Batch:
         self.rows = rows
         self.state = _view(lib.mjb_state(handle), np.float64, (rows, lib.mjb_nstate(handle)))
         warnings = int(mujoco.mjtWarning.mjNWARNING)
-        self._warnings = _view(lib.mjb_warning(handle), np.int32, (rows, warnings, 2))
-        #: How often each warning was raised, `(rows, mjNWARNING)` int32.
-        self.warnings = self._warnings[:, :, 1]
+        self._warnings = _view(lib.mjb_warning(handle), np.int32, (rows, warnings, 2))[:, :, 1]
         #: Nonzero where a row's last call failed, `(rows,)` int32.
         self.status = _view(lib.mjb_status(handle), np.int32, (rows,))
         outputs = mujoco.MjModel._setconst_outputs
@@ -156,12 +114,15 @@ class Batch:
         self._derived: dict[str, NDArray] = {}
 
     def forget_warnings(self) -> None:
-        """Sets `warnings` to zero."""
-        self._warnings.fill(0)
+        """Sets all counters of warnings back, so that MuJoCo writes none of them to its log."""
+        self._warnings.fill(_UNWARNED)
 
-    def any_warnings(self) -> bool:
-        """Whether any row has a warning, faster than `warnings.any()`."""
-        return bool(np.count_nonzero(self._warnings))
+    def warned(self, kinds: Sequence[int]) -> NDArray:
+        """Which rows had a warning of these kinds (`mjtWarning`) since then, `(rows,)` bool.
+
+        A row that MuJoCo reset by itself, after a bad state, has all of them.
+        """
+        return (self._warnings[:, kinds] != _UNWARNED).any(axis=1)
 
     def component(self, component: mujoco.mjtState) -> NDArray:
         """The columns of `state` that hold one state component, `(rows, n)`."""

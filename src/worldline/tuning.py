@@ -1,10 +1,32 @@
-"""Compiled programs in the user's cache folder."""
+"""Settings of JAX and MuJoCo, for a whole process, that make Worldline faster.
+
+The `worldline` command and the benchmarks call `tune_process` once, at their start. No import and
+no step does: in a program of yours nothing is set unless you call it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
+
+_tuned = contextlib.ExitStack()
+
+
+def tune_process() -> None:
+    """Sets up this process for Worldline alone; a second call changes nothing more.
+
+    - Compiled programs are kept in the user's cache folder.
+    - JAX's random numbers are drawn without a loop, with the same bits; see `worldline.threefry`.
+    - MuJoCo does not time its own stages; see `worldline.mujoco_c.without_timers`.
+    """
+    from worldline.mujoco_c import without_timers
+    from worldline.threefry import write_out
+
+    use_compilation_cache()
+    write_out()
+    _tuned.enter_context(without_timers())
 
 
 def use_compilation_cache() -> None:

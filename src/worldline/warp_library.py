@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes.util
 import functools
 import importlib.util
-import os
-from collections.abc import Iterator
 from typing import Any
 
 
@@ -23,12 +20,11 @@ def has_nvidia() -> bool:
 
 @functools.cache
 def warp() -> Any:
-    """Warp, without its greeting, and without a word of cards on a machine that has none."""
+    """Warp, without its greeting."""
     import warp
 
     warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)
-    with contextlib.nullcontext() if _has_driver() else _silent():
-        warp.init()
+    warp.init()
     return warp
 
 
@@ -42,17 +38,3 @@ def mujoco_warp() -> Any:
 
 def _has_driver() -> bool:
     return any(map(ctypes.util.find_library, ("cuda", "nvcuda")))
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Keeps what a library in C writes to standard error from the terminal."""
-    terminal = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
-        os.close(nowhere)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 import mujoco
 import numpy as np
 
-from worldline.mujoco_c import unwatched
-
 STEP = 1e-6
 #: Relative, of constants: wide where results hardly change, since less is lost in the last digits.
 WIDTHS = {"body_mass": 1e-4, "geom_friction": 1e-5, "dof_damping": 1e-3}
@@ -77,14 +75,13 @@ def jacobian(
 
         return ends
 
-    with unwatched():
-        columns["qpos"] = [slope(turned(i), STEP) for i in range(model.nv)]
-        columns["qvel"] = [slope(pushed("qvel", i), STEP) for i in range(model.nv)]
-        columns["ctrl"] = [slope(pushed("ctrl", i), STEP) for i in range(model.nu)]
-        for name in constants:
-            values = getattr(model, name).reshape(-1)
-            width = WIDTHS[name] * np.where(values == 0, 1.0, abs(values))
-            columns[name] = [extrapolated(changed(name, i), width[i]) for i in range(values.size)]
+    columns["qpos"] = [slope(turned(i), STEP) for i in range(model.nv)]
+    columns["qvel"] = [slope(pushed("qvel", i), STEP) for i in range(model.nv)]
+    columns["ctrl"] = [slope(pushed("ctrl", i), STEP) for i in range(model.nu)]
+    for name in constants:
+        values = getattr(model, name).reshape(-1)
+        width = WIDTHS[name] * np.where(values == 0, 1.0, abs(values))
+        columns[name] = [extrapolated(changed(name, i), width[i]) for i in range(values.size)]
     return {
         (output, name): np.stack([each[output] for each in slopes], axis=-1)
         for name, slopes in columns.items()

@@ -13,7 +13,6 @@ import pytest
 import toys
 from worldline.errors import ModelError
 from worldline.model import Model
-from worldline.mujoco_c import unwatched
 from worldline.physics.base import INPUTS, PhysicsState, Reads
 from worldline.physics.fake import FakePhysics
 from worldline.physics.native import NativePhysics
@@ -73,11 +72,10 @@ def unroll(physics: NativePhysics, qpos, qvel, ctrl, variation=None) -> PhysicsS
 def reference(name: str, worlds: int) -> list[plain_mujoco.Run]:
     qpos, qvel = starts(name, worlds)
     ctrl = controls(name, worlds)
-    with unwatched():
-        return [
-            plain_mujoco.run(load(name).mj, qpos[i], qvel[i], ctrl[:, i], SUBSTEPS, fields=FIELDS)
-            for i in range(worlds)
-        ]
+    return [
+        plain_mujoco.run(load(name).mj, qpos[i], qvel[i], ctrl[:, i], SUBSTEPS, fields=FIELDS)
+        for i in range(worlds)
+    ]
 
 
 def assert_bits(ours, theirs) -> None:

@@ -8,7 +8,6 @@ import mujoco
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 
-from worldline.mujoco_c import unwatched
 from worldline.tasks.registry import list_tasks
 
 GYM_TASKS = [name for name in list_tasks() if name.startswith("gym/")]
@@ -22,8 +21,7 @@ def gym_id(task: str) -> str:
 
 def gym_env(task: str, **options) -> MujocoEnv:
     """Gymnasium's environment of the same name, without wrappers."""
-    with unwatched():  # half-cheetah's MJCF has a deprecated attribute
-        return gymnasium.make(gym_id(task), **options).unwrapped
+    return gymnasium.make(gym_id(task), **options).unwrapped
 
 
 def gym_options(task: str) -> dict[str, object]:

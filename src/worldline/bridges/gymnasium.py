@@ -184,4 +184,4 @@ def _scalar(value: Any) -> Any:
     return bool(value) if isinstance(value, np.bool_) else value
 
 
-registration.register_all(registration.EPISODE_LENGTHS)
+registration.register_built_in()

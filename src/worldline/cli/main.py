@@ -20,7 +20,7 @@ import tyro
 
 from worldline.cli.arguments import HELP, parse, take_task, train_settings
 from worldline.errors import ConfigError, WorldlineError, did_you_mean
-from worldline.tuning import use_compilation_cache
+from worldline.tuning import tune_process
 
 if TYPE_CHECKING:
     from worldline.env.env import Env
@@ -103,7 +103,7 @@ def _train(argv: list[str]) -> int:
     settings = train_settings(name, rest)
     assert name is not None
     mesh = join(settings.cluster)
-    use_compilation_cache()
+    tune_process()
     env = make_environment(settings.task, settings.run)
     algorithm = sighted(settings.algorithm, env, settings.run)
     result = train(name, env, settings.run, algorithm, _BEGAN, graceful_stop(), mesh=mesh)
@@ -137,7 +137,7 @@ def _resume(argv: list[str]) -> int:
     both.__doc__ = _ResumeSettings.__doc__
     parsed = parse(both, argv, "worldline resume")
     mesh = join(parsed.cluster)
-    use_compilation_cache()
+    tune_process()
     how: _ResumeSettings = parsed.run
     result = resume(how.run, how.steps, how.quiet, _BEGAN, graceful_stop(), mesh=mesh)
     return _tell(str(RunFolder.open(how.run).config["task"]), result)
@@ -378,7 +378,7 @@ def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
     from worldline.report import RunFolder
     from worldline.train.config import environment_of, saved_config
 
-    use_compilation_cache()
+    tune_process()
     folder = RunFolder.open(path)
     saved_config(folder)  # before what is wrong with its policy
     policy = load_policy(folder.path)

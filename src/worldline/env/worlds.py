@@ -20,13 +20,10 @@ from worldline.errors import ConfigError, VariationError, did_you_mean
 from worldline.model import Model
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared
 from worldline.rendering.camera import Camera
-from worldline.threefry import write_out
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
 from worldline.variation.context import Selector, as_selector
 from worldline.variation.distributions import Distribution
 from worldline.variation.domain import AbstractDomain, Ranges, as_domain
-
-write_out()
 
 #: How a world's constants are drawn: a `Domain`, or a function `(key, model, ranges) -> variation`.
 DomainLike: TypeAlias = AbstractDomain | Callable[[Key, Model, Any], Variation]

@@ -96,7 +96,7 @@ _hosts: weakref.WeakValueDictionary[str, Host] = weakref.WeakValueDictionary()
 _held: dict[int, _Calls] = {}
 _numbers = itertools.count(1)
 
-#: When the process ends, a program without a call for so long (s) is taken to be over.
+#: When the process ends, a program that has had no call for so long (s) is taken to be over.
 _MOMENT = 0.2
 
 
@@ -107,8 +107,8 @@ class _Process:
         self.ends = False
         self.threads: set[int] = set()
         """Those that are in a call."""
-        self.last = 0.0
-        """When a call or the process ended, s of `time.monotonic`."""
+        self.last = -_MOMENT
+        """When the last call ended, s of `time.monotonic`."""
 
     def run(self, calls: _Calls, frame: Frame) -> None:
         """Every call."""
@@ -128,7 +128,7 @@ class _Process:
         A thread of XLA's that comes back to Python after Python's end never returns, and the
         process would wait for it for good.
         """
-        self.ends, self.last = True, time.monotonic()
+        self.ends = True
         while self.threads or time.monotonic() - self.last < _MOMENT:
             time.sleep(0.01)
 

@@ -31,7 +31,6 @@ from worldline.errors import ModelError
 from worldline.host.calls import call_host
 from worldline.host.ffi import View
 from worldline.model import Model
-from worldline.mujoco_c import unwatched
 from worldline.physics.autodiff import differentiate, stack
 from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.finite_differences import CENTRED, Axis, Chart, FiniteDifferences, Rows
@@ -293,7 +292,7 @@ class _Call(Job):
             padded = np.minimum(np.arange(_GRADIENT_ROWS), number - 1)
             operands = [x[padded] for x in operands]
         scratch = self.physics._moved
-        with scratch.lock, unwatched():
+        with scratch.lock:
             batch = scratch.rows(_GRADIENT_ROWS, self)
             batch.advance(self, operands, ids)
             outputs = [x[:number].astype(np.float64) for x in batch.derived]
@@ -337,7 +336,7 @@ class _Call(Job):
             for result in results:
                 result[...] = 0
             return
-        with scratch.lock, unwatched():
+        with scratch.lock:
             scratch.rows(len(mask), self).run(self, operands, ids, results)
 
 

@@ -293,9 +293,7 @@ class Rows:
 
     def diverged(self) -> NDArray:
         """Which rows did not end where they should, `(rows,)` bool."""
-        if not self.batch.any_warnings():
-            return self.failed
-        return self.failed | self.batch.warnings[:, _DIVERGED].any(axis=1)
+        return self.failed | self.batch.warned(_DIVERGED)
 
     def _write(self, values: Mapping[str, NDArray], at: Any) -> None:
         for name, value in values.items():
