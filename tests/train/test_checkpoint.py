@@ -21,13 +21,13 @@ from worldline.train.checkpoint import (
     Checkpoint,
     CheckpointWriter,
     Moment,
-    name_leaves,
     restore,
     restore_part,
 )
 
 HERE = Path(__file__).parent
 CONFIG = {"task": "robot/reach", "steps": 100, "ppo": {"clip": 0.2, "hidden": [64, 64]}}
+PARTS = {"words": lambda state: state.words, "head": lambda state: state.weights}
 VERSIONS = {"worldline": "1.2.3", "jax": "4.5"}
 
 
@@ -77,7 +77,7 @@ def assert_same(one: State, other: State) -> None:
 
 def save(run: Path, *steps: int, scores: dict[int, float] | None = None) -> None:
     """Writes the checkpoints of some steps, each with the state of that seed."""
-    with CheckpointWriter(run, CONFIG, VERSIONS) as writer:
+    with CheckpointWriter(run, CONFIG, VERSIONS, PARTS) as writer:
         for step in steps:
             score = (scores or {}).get(step)
             writer.save(state_of(step), Moment(step, step / 10, score))
@@ -173,7 +173,7 @@ def test_another_programs_file_is_told(tmp_path):
     found = last(tmp_path)
     assert found.moment.step == 1
     assert ["no checkpoint" in note for note in found.notes] == [False, True, True]
-    assert "of format 99, and this version reads 1" in found.notes[0]
+    assert "of format 99, and this version reads 2; train it again" in found.notes[0]
     (folder / "step-000000000001.npz").unlink()
     with pytest.raises(
         RunError, match=r"has no whole checkpoint: .*step-000000000004.npz' is of f"
@@ -192,15 +192,53 @@ def test_another_configuration_is_named(tmp_path):
 def test_another_shape_is_named(tmp_path):
     save(tmp_path, 1)
     with pytest.raises(
-        RunError, match=r"'weights.0' is float32\[2, 3\] in .* and float32\[2, 4\] h"
+        RunError,
+        match=r"of its 10 arrays number 0 is float32\[2, 3\], and of the 10 here it is "
+        r"float32\[2, 4\] \('weights.0'\); give the settings",
     ):
         last(tmp_path, like=state_of(0, width=4))
     fewer = eqx.tree_at(lambda s: s.ranges, state_of(0), {"opt.gravity": jnp.float32(1.0)})
-    with pytest.raises(RunError, match=r"has a 'ranges.body_mass/torso' that this run has not"):
+    with pytest.raises(
+        RunError,
+        match=r"number 8 is float32\[2\] of body_mass/torso, and of the 9 here it is float32\[\] of "
+        r"opt.gravity \('ranges.opt.gravity'\)",
+    ):
         last(tmp_path, like=fewer)
     more = dataclasses.replace(state_of(0), nothing=(jnp.ones(2),))
-    with pytest.raises(RunError, match=r"has no 'nothing.0', which this run needs"):
+    with pytest.raises(RunError, match=r"number 10 is nothing, and of the 11 here it is .*nothing.0"):
         last(tmp_path, like=more)
+
+
+def test_another_entry_of_a_dict_is_not_taken_for_the_one_saved(tmp_path):
+    save(tmp_path, 1)
+    ranges = {"opt.gravity": jnp.float32(1.0), "geom_friction/torso": jnp.ones(2)}
+    other = dataclasses.replace(state_of(0), ranges=ranges)
+    with pytest.raises(RunError, match=r"body_mass/torso, and .* of geom_friction/torso"):
+        last(tmp_path, like=other)
+
+
+class RenamedState(eqx.Module):
+    """`State` with other names for its attributes."""
+
+    matrices: list[jax.Array]
+    bfloat: jax.Array
+    number: jax.Array
+    flags: jax.Array
+    integers: jax.Array
+    random: jax.Array
+    randoms: jax.Array
+    limits: dict[str, jax.Array]
+    empty: tuple[jax.Array, ...] = ()
+
+
+def test_names_of_classes_and_attributes_are_not_in_the_file(tmp_path):
+    save(tmp_path, 7)
+    with np.load(tmp_path / "checkpoints" / "step-000000000007.npz") as content:
+        assert content.files == ["about", *map(str, range(10))]
+        assert "weights" not in str(content["about"])
+    fields = [getattr(state_of(0), field.name) for field in dataclasses.fields(State)]
+    found = last(tmp_path, like=RenamedState(*fields)).state
+    assert_same(State(*(getattr(found, f.name) for f in dataclasses.fields(found))), state_of(7))
 
 
 def test_other_versions_are_noted(tmp_path):
@@ -212,13 +250,14 @@ def test_other_versions_are_noted(tmp_path):
 
 def test_a_part_of_one_is_for_another_state(tmp_path):
     save(tmp_path, 5)
-    other = {"weights": state_of(0, width=9).weights, "words": state_of(0).words}
-    names = name_leaves(other)["words"]
-    np.testing.assert_array_equal(restore_part(tmp_path, names, other["words"]), state_of(5).words)
-    with pytest.raises(RunError, match=r"'weights.0' is float32\[2, 3\] in"):
-        restore_part(tmp_path, name_leaves(other)["weights"], other["weights"])
+    words = restore_part(tmp_path, "words", state_of(0).words)
+    np.testing.assert_array_equal(words, state_of(5).words)
+    with pytest.raises(RunError, match=r"the head in .* number 0 is float32\[2, 3\], and of"):
+        restore_part(tmp_path, "head", state_of(0, width=9).weights)
+    with pytest.raises(RunError, match=r"has no part 'tail': .* --init-parts of words, head"):
+        restore_part(tmp_path, "tail", state_of(0).words)
     with pytest.raises(RunError, match="has no checkpoint; give a run that has come to its first"):
-        restore_part(tmp_path / "none", names, other["words"])
+        restore_part(tmp_path / "none", "words", state_of(0).words)
 
 
 def test_a_full_disk_costs_the_new_one_alone(tmp_path, monkeypatch):
@@ -249,13 +288,54 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleaned_up(tmp_path):
     assert files(tmp_path) == [1, 3]
 
 
-def test_one_is_due_after_minutes_and_after_a_long_update(tmp_path, monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that moves when told: `clock[0]` in seconds."""
+    now = [1000.0]
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_one_is_due_after_minutes_and_after_a_long_update(tmp_path, clock):
     with CheckpointWriter(tmp_path, CONFIG, VERSIONS) as writer:
         assert not writer.are_due(update_seconds=0.1)
         assert writer.are_due(update_seconds=6.0)
-        later = time.monotonic() + 301
-        monkeypatch.setattr(checkpoint.time, "monotonic", lambda: later)
+        clock[0] += 301
         assert writer.are_due(update_seconds=0.1)
+
+
+def test_checkpoints_take_a_twentieth_of_the_time_at_most(tmp_path, clock, monkeypatch):
+    """With updates of 6 s, and 3 s to write each checkpoint."""
+    save_array = np.savez
+
+    def slow(*arguments, **arrays):
+        clock[0] += 3.0
+        save_array(*arguments, **arrays)
+
+    monkeypatch.setattr(checkpoint.np, "savez", slow)
+    began, saved = clock[0], 0
+    with CheckpointWriter(tmp_path, CONFIG, VERSIONS) as writer:
+        for step in range(200):
+            clock[0] += 6.0
+            if writer.are_due(update_seconds=6.0):
+                writer.save(state_of(0), Moment(step, 0.0, None))
+                writer.wait()
+                saved += 1
+    assert 15 < saved <= 1 + 0.05 * (clock[0] - began) / 3.0
+
+
+def test_a_kill_costs_minutes_at_most_however_long_writing_takes(tmp_path, clock, monkeypatch):
+    with CheckpointWriter(tmp_path, CONFIG, VERSIONS) as writer:
+        monkeypatch.setattr(writer, "_cost_s", 60.0)
+        clock[0] += 299
+        assert not writer.are_due(update_seconds=6.0)
+        clock[0] += 2
+        assert writer.are_due(update_seconds=6.0)
+
+
+def test_a_process_that_writes_none_finds_none_due():
+    with CheckpointWriter(None, CONFIG, VERSIONS) as writer:
+        assert not writer.are_due(update_seconds=6.0)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import worldline
 from worldline.errors import ConfigError, RunError, TrainingDivergedError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
+from worldline.learn.run import Learner
 from worldline.report import RunFolder
 from worldline.tasks.registry import list_tasks, load_task, task_class
 from worldline.train import records, train
@@ -155,6 +156,37 @@ def test_what_breaks_it_off_costs_nothing_learned(run, tmp_path, monkeypatch, er
     assert (tmp_path / "run" / "curves.png").exists()
 
 
+def test_the_training_state_is_held_once(run, learner):
+    """However far the run is, one state is alive when an update begins."""
+    shape, alive = (1013,), []
+
+    def init(key):
+        return learner.init(key), jnp.ones(shape)
+
+    def update(state):
+        alive.append(sum(array.shape == shape for array in jax.live_arrays()))
+        inner, metrics = learner.update(state[0])
+        return (inner, state[1] + 1.0), metrics
+
+    run(learner=Learner(init, update, lambda state: learner.policy(state[0]), 32), steps=128)
+    assert alive == [1, 1, 1, 1]
+
+
+def test_an_update_may_consume_the_state(run, learner, tmp_path):
+    """The policy that is saved when one fails is that of the update before."""
+    updates = itertools.count()
+
+    def update(state):
+        if next(updates) == 3:
+            jax.tree.map(lambda leaf: leaf.delete(), state)
+            raise KeyboardInterrupt
+        return learner.update(state)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(learner=learner._replace(update=update), evaluations=1)
+    assert worldline.load_policy(tmp_path / "run").statistics.count == 96
+
+
 @pytest.mark.usefixtures("nans_allowed")
 def test_a_run_that_diverges_leaves_the_last_good_policy(run, learner, tmp_path):
     huge = jnp.float32(1e30)
@@ -180,9 +212,8 @@ def test_means_over_no_episodes_are_not_reported(run, env):
 
 def test_episodes_of_training_can_be_shorter_than_those_of_evaluation(env, run):
     """Training's are cut after 4 of the task's 16 steps, evaluations are not."""
-    made = train_module._learner(
-        env, dataclasses.replace(RUN, episode_length=4), PPO, None, mesh=None
-    )
+    short = dataclasses.replace(RUN, episode_length=4)
+    made = train_module._prepare(env, short, PPO, None, mesh=None).learner
     rows = RunFolder.open(run("short", learner=made).folder).read_metrics()
     lengths = [row["train/episode_length"] for row in rows if row.get("train/episodes")]
     assert lengths[-1] == max(lengths) == 4  # the first ones are cut to end in turn

@@ -1,9 +1,13 @@
-"""Checkpoints: all that a training run is at one moment, in one file, bit for bit.
+"""Checkpoints: the whole training state at one moment, in one file, bit for bit.
 
-A checkpoint is a zip of NumPy arrays, one a leaf of the training state under the leaf's own path,
-with a JSON text `about`. It is written beside the training, whole or not at all, and every array
-carries a checksum. One that is damaged or another program's is told apart, and the one before it
-is used.
+A checkpoint is a zip of NumPy arrays with a checksum each. The leaves of the state are `0`, `1`,
+... in the order of `jax.tree.leaves`; a random key is stored as its words. No name of a class or of
+an attribute is in the file. A JSON text `about` holds the format's number, step, configuration and
+versions; for each leaf its dtype, its shape and the keys of the dicts that it lies in; and the
+numbers of the leaves that make up each part of the learner, such as `actor`.
+
+A checkpoint is written by a thread beside the training, whole or not at all. One that is damaged,
+of another program or of another format is named, and the one before it is used.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -25,12 +29,17 @@ from worldline.errors import RunError
 from worldline.files import PARTIAL, whole_file
 from worldline.types import PyTree
 
-_FORMAT = 1
+#: To be raised with each change of the file, and of the order or the meaning of a state's leaves.
+_FORMAT = 2
 _FOLDER = "checkpoints"
 
-#: A checkpoint is due after so many seconds without one; and after every update that takes so long
-#: that who asks a run to stop, and allows it ten seconds, may not see its end.
-_SAVE_EVERY_S, _LONG_UPDATE_S = 300.0, 5.0
+#: A kill costs at most so much, and the update under way.
+_SAVE_EVERY_S = 300.0
+
+#: After an update that takes longer, whoever asks a run to stop and grants it ten seconds may not
+#: see its end. A checkpoint is then due, unless writing would take more than this share of the
+#: time.
+_LONG_UPDATE_S, _MOST_OF_THE_TIME = 5.0, 0.05
 
 
 class Moment(NamedTuple):
@@ -41,16 +50,16 @@ class Moment(NamedTuple):
     seconds: float
     """Wall-clock time since the run began."""
     score: float | None
-    """What the last evaluation gave, if one was due; the best is kept."""
+    """The return of the evaluation at this step, or None; the best checkpoint is kept."""
 
 
 class Checkpoint(NamedTuple):
-    """What comes back."""
+    """A checkpoint that was read."""
 
     state: PyTree
     moment: Moment
     notes: tuple[str, ...]
-    """What the user should know: which checkpoints were damaged, which versions differ."""
+    """Lines for the user: which checkpoints were damaged, which versions differ."""
 
 
 class CheckpointWriter:
@@ -63,6 +72,7 @@ class CheckpointWriter:
             writing to another one.
         config: the run's resolved configuration, of what JSON can hold.
         versions: of the libraries that make the numbers.
+        parts: the parts of the state for other runs to begin with, as `Learner.parts`.
         keep: how many of the latest stay, beside the one with the highest score.
     """
 
@@ -71,30 +81,49 @@ class CheckpointWriter:
         run: Path | None,
         config: Mapping[str, Any],
         versions: Mapping[str, str],
+        parts: Mapping[str, Callable[[Any], PyTree]] | None = None,
         keep: int = 2,
     ) -> None:
         self._folder = run and run / _FOLDER
         self._about = {"format": _FORMAT, "config": dict(config), "versions": dict(versions)}
+        self._parts = parts or {}
         self._keep = keep
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._saved_at = time.monotonic()
+        self._cost_s = 0.0
 
     def save(self, state: PyTree, moment: Moment) -> None:
-        """Begins to write a checkpoint; the state may be given away when this returns.
+        """Begins to write a checkpoint; the state may be donated or deleted when this returns.
 
         Raises:
             RunError: the one before could not be written.
         """
         self.wait()
+        began = time.monotonic()
         if self._folder is not None:
-            self._writing = self._pool.submit(self._write, self._folder, _arrays(state), moment)
+            about = {
+                **self._about,
+                **moment._asdict(),
+                "leaves": _descriptions(state),
+                "parts": {name: _numbers_of(part, state) for name, part in self._parts.items()},
+            }
+            path = self._folder / f"step-{moment.step:012}.npz"
+            self._writing = self._pool.submit(self._write, path, _arrays(state), about, began)
         self._saved_at = time.monotonic()
 
     def are_due(self, update_seconds: float) -> bool:
-        """Whether to save now, after an update that took so long."""
-        late = time.monotonic() - self._saved_at > _SAVE_EVERY_S
-        return late or update_seconds > _LONG_UPDATE_S
+        """Whether to save now, after an update that took so long.
+
+        That is after five minutes without a checkpoint; and after an update of more than five
+        seconds, if the last checkpoint took at most 5 % of the time since it was begun.
+        """
+        if self._folder is None:
+            return False
+        since = time.monotonic() - self._saved_at
+        is_writing = self._writing is not None and not self._writing.done()
+        affordable = not is_writing and self._cost_s <= _MOST_OF_THE_TIME * since
+        return since > _SAVE_EVERY_S or (update_seconds > _LONG_UPDATE_S and affordable)
 
     def wait(self) -> None:
         """Returns when the last checkpoint is on disk.
@@ -126,24 +155,25 @@ class CheckpointWriter:
         if error is None:
             self.wait()
 
-    def _write(self, folder: Path, arrays: dict[str, np.ndarray[Any, Any]], moment: Moment) -> None:
-        folder.mkdir(exist_ok=True)
-        types = {name: str(array.dtype) for name, array in arrays.items()}
-        about = json.dumps({**self._about, **moment._asdict(), "types": types})
-        path = folder / f"step-{moment.step:012}.npz"
+    def _write(
+        self, path: Path, arrays: list[np.ndarray[Any, Any]], about: dict[str, Any], began: float
+    ) -> None:
+        path.parent.mkdir(exist_ok=True)
+        named: dict[str, Any] = {str(number): array for number, array in enumerate(arrays)}
         with whole_file(path) as file:
-            np.savez(file, about=np.array(about), **arrays)  # type: ignore[arg-type]
-        self._forget(folder, path)
+            np.savez(file, about=np.array(json.dumps(about)), **named)
+        self._forget(path)
+        self._cost_s = time.monotonic() - began
 
-    def _forget(self, folder: Path, newest: Path) -> None:
+    def _forget(self, newest: Path) -> None:
         """Deletes all checkpoints but the last few and the best, and what a kill left half done.
 
         Those of later steps were damaged, or the run would have gone on from them: they do not
         count.
         """
-        for partial in folder.glob(f"*{PARTIAL}"):
+        for partial in newest.parent.glob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)
-        files = [file for file in _newest_first(folder) if file.name <= newest.name]
+        files = [file for file in _newest_first(newest.parent) if file.name <= newest.name]
         best = max(files, key=_score)
         for file in files[self._keep :]:
             if file != best:
@@ -170,14 +200,7 @@ def restore(
     about = content.about
     before = {name: about["config"].get(name) for name in config}
     _check_config(content.file, before, json.loads(json.dumps(dict(config))))
-    names = name_leaves(like)
-    unknown = content.arrays.keys() - set(jax.tree.leaves(names))
-    if unknown:
-        raise RunError(
-            f"the checkpoint {str(content.file)!r} has a {min(unknown)!r} that this run has not: "
-            "it was made by another algorithm, task or version"
-        )
-    state = jax.tree.map(content.leaf, names, like)
+    state = content.tree(range(len(about["leaves"])), like, "state")
     for name, version in versions.items():
         if about["versions"].get(name) != version:
             notes.append(
@@ -188,26 +211,25 @@ def restore(
     return Checkpoint(state, moment, tuple(notes))
 
 
-def restore_part(run: Path, names: PyTree, like: PyTree) -> PyTree:
+def restore_part(run: Path, name: str, like: PyTree) -> PyTree:
     """A part of the state in a run's last whole checkpoint, whatever the rest of it is.
 
     Args:
         run: the run folder.
-        names: the part of `name_leaves(state)`.
+        name: of the part, as `actor`.
         like: the part as it is in the state to put it in.
 
     Raises:
-        RunError: there is no checkpoint, or the part has another shape in it.
+        RunError: there is no checkpoint, it has no such part, or the part has another shape in it.
     """
     content, _ = _last_whole(run)
-    return jax.tree.map(content.leaf, names, like)
-
-
-def name_leaves(state: PyTree) -> PyTree:
-    """The state with each leaf's path in its place: `learning.networks.critic.weights.0`."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: jax.tree_util.keystr(path, simple=True, separator="."), state
-    )
+    parts = content.about["parts"]
+    if name not in parts:
+        raise RunError(
+            f"the checkpoint {str(content.file)!r} has no part {name!r}: it was made by another "
+            f"algorithm; give --init-parts of {', '.join(parts) or 'another run'}"
+        )
+    return content.tree(parts[name], like, name)
 
 
 class _DamagedError(Exception):
@@ -219,25 +241,33 @@ class _Content(NamedTuple):
 
     file: Path
     about: dict[str, Any]
-    arrays: dict[str, np.ndarray[Any, Any]]
+    arrays: list[np.ndarray[Any, Any]]
 
-    def leaf(self, name: str, like: Any) -> Any:
-        """The array of a name, as one of the shape and type of `like`."""
-        if name not in self.arrays:
+    def tree(self, numbers: Any, like: PyTree, what: str) -> PyTree:
+        """The leaves of these numbers as a tree of the structure, shapes and types of `like`.
+
+        Raises:
+            RunError: there are other leaves in the checkpoint; names the first that differs.
+        """
+        saved = [self.about["leaves"][number] for number in numbers]
+        here, structure = _descriptions(like), jax.tree.structure(like)
+        if saved != here:
+            paths = [jax.tree_util.keystr(p, simple=True, separator=".") for p in _paths(like)]
+            pairs = zip(saved, here, strict=False)
+            first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(saved))
+            first = min(first, len(saved), len(here))
+            there = saved[first] if first < len(saved) else "nothing"
+            ours = f"{here[first]} ({paths[first]!r})" if first < len(here) else "nothing"
             raise RunError(
-                f"the checkpoint {str(self.file)!r} has no {name!r}, which this run needs: "
-                "it was made by another algorithm, task or version"
+                f"the {what} in the checkpoint {str(self.file)!r} does not fit: of its "
+                f"{len(saved)} arrays number {first} is {there}, and of the {len(here)} here it is "
+                f"{ours}; give the settings, the algorithm and the task that it was made with"
             )
-        value = jnp.asarray(self.arrays[name])
-        if _is_key(like):
-            value = jax.random.wrap_key_data(value)
-        if (value.shape, value.dtype) != (like.shape, like.dtype):
-            raise RunError(
-                f"{name!r} is {value.dtype}{list(value.shape)} in the checkpoint "
-                f"{str(self.file)!r} and {like.dtype}{list(like.shape)} here; "
-                "give the settings that it was made with"
-            )
-        return value
+        leaves = [
+            _as_leaf(self.arrays[number], leaf)
+            for number, leaf in zip(numbers, jax.tree.leaves(like), strict=True)
+        ]
+        return jax.tree.unflatten(structure, leaves)
 
 
 def _last_whole(run: Path) -> tuple[_Content, list[str]]:
@@ -259,13 +289,15 @@ def _read(file: Path) -> _Content:
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as content:
             about = json.loads(str(content["about"]))
-            arrays = {name: content[name] for name in content.files if name != "about"}
-        if about["format"] != _FORMAT:
-            raise _DamagedError(f"of format {about['format']}, and this version reads {_FORMAT}")
-        for name, kind in about["types"].items():
-            arrays[name] = arrays[name].view(jnp.dtype(kind))  # NumPy forgets bfloat16
+            if about["format"] != _FORMAT:
+                raise _DamagedError(
+                    f"of format {about['format']}, and this version reads {_FORMAT}; "
+                    "train it again, or go on with the version that made it"
+                )
+            arrays = [content[str(number)] for number in range(len(about["leaves"]))]
         about["step"], about["seconds"], about["score"], about["config"], about["versions"]
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        about["parts"].items()
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
         raise _DamagedError(f"truncated or damaged ({error})") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _DamagedError("no checkpoint of Worldline's, or a damaged one") from error
@@ -286,15 +318,40 @@ def _score(file: Path) -> float:
     return -np.inf if score is None else float(score)
 
 
-def _arrays(state: PyTree) -> dict[str, np.ndarray[Any, Any]]:
-    """Copies of the state's leaves under their paths; keys as the words they are made of."""
-    names, leaves = jax.tree.leaves(name_leaves(state)), jax.tree.leaves(state)
+def _paths(tree: PyTree) -> list[tuple[Any, ...]]:
+    return [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def _descriptions(tree: PyTree) -> list[str]:
+    """Each leaf as `float32[4, 3]`, and in dicts as `float32[4, 3] of body_mass`."""
+    found = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        keys = [str(step.key) for step in path if isinstance(step, jax.tree_util.DictKey)]
+        inside = f" of {'/'.join(keys)}" if keys else ""
+        found.append(f"{leaf.dtype}{list(leaf.shape)}{inside}")
+    return found
+
+
+def _numbers_of(part: Callable[[Any], PyTree], state: PyTree) -> list[int]:
+    """Which leaves of the state, by number, a part of it consists of."""
+    structure = jax.tree.structure(state)
+    numbered = jax.tree.unflatten(structure, range(structure.num_leaves))
+    return jax.tree.leaves(part(numbered))
+
+
+def _arrays(state: PyTree) -> list[np.ndarray[Any, Any]]:
+    """Copies of the state's leaves on the host; of a random key, its words."""
+    leaves = jax.tree.leaves(state)
     words = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
     # JAX (0.10) cannot fetch what is empty and spread over devices: the state of no actuators.
-    return {
-        name: np.array(word) if word.size else np.zeros(word.shape, word.dtype)
-        for name, word in zip(names, words, strict=True)
-    }
+    return [np.array(word) if word.size else np.zeros(word.shape, word.dtype) for word in words]
+
+
+def _as_leaf(array: np.ndarray[Any, Any], like: Any) -> Any:
+    """A leaf of the type of `like`; NumPy's files forget bfloat16, and keys are words in them."""
+    if _is_key(like):
+        return jax.random.wrap_key_data(jnp.array(array))
+    return jnp.array(array.view(like.dtype))
 
 
 def _is_key(leaf: Any) -> bool:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -36,7 +36,6 @@ from worldline.train.checkpoint import (
     Checkpoint,
     CheckpointWriter,
     Moment,
-    name_leaves,
     restore,
     restore_part,
 )
@@ -124,16 +123,15 @@ def train(
     """
     began = time.perf_counter() if began is None else began
     check_trackers(config.track)
-    learner = _learner(env, config, algorithm, make_learner, mesh)
-    learner = begin_from(config.init_from, learner, config.init_parts)
-    assess = _assessment(env, config)
+    job = _prepare(env, config, algorithm, make_learner, mesh)
+    learner = begin_from(config.init_from, job.learner, config.init_parts)
     resolved = resolved_config(task, env, config, algorithm)
     with contextlib.ExitStack() as stack:
         stopped = stack.enter_context(stop_signal)
         folder = None
         if is_first():
             folder = stack.enter_context(RunFolder.create(config.out, resolved))
-        return _go_on(folder, env, config, learner, assess, None, began, stopped, mesh)
+        return _go_on(job, folder, lambda: _first_state(learner, config), began, stopped)
 
 
 def resume(
@@ -175,66 +173,107 @@ def resume(
         config = run_config(saved, steps, quiet)
         check_trackers(config.track)
         env = environment_of(folder) if env is None else env
-        learner = _learner(env, config, algorithm_of(saved), make_learner, mesh)
-        binding = {n: value for n, value in folder.config.items() if n not in _MAY_CHANGE}
-        like = jax.eval_shape(_members(learner, config).init, _keys(config)[0])
-        checkpoint = restore(folder.path, like, binding, library_versions())
-        if checkpoint is None:
-            learner = begin_from(config.init_from, learner, config.init_parts)
-        elif steps is not None and steps < checkpoint.moment.step:
-            raise ConfigError(
-                f"steps is {steps}, but the run has taken {checkpoint.moment.step} already"
-            )
-        check_same(-1 if checkpoint is None else checkpoint.moment.step, "the last checkpoint")
-        if is_first():
-            folder.replace_config(steps=config.steps)
-        assess = _assessment(env, config)
-        mine = folder if is_first() else None
-        return _go_on(mine, env, config, learner, assess, checkpoint, began, stopped, mesh)
+        job = _prepare(env, config, algorithm_of(saved), make_learner, mesh)
+
+        def begin() -> Checkpoint:
+            like = jax.eval_shape(_members(job.learner, config).init, _keys(config)[0])
+            binding = {n: value for n, value in folder.config.items() if n not in _MAY_CHANGE}
+            checkpoint = restore(folder.path, like, binding, library_versions())
+            taken = -1 if checkpoint is None else checkpoint.moment.step
+            if steps is not None and steps < taken:
+                raise ConfigError(f"steps is {steps}, but the run has taken {taken} already")
+            check_same(taken, "the last checkpoint")
+            if is_first():
+                folder.replace_config(steps=config.steps)
+            if checkpoint is not None:
+                return checkpoint
+            learner = begin_from(config.init_from, job.learner, config.init_parts)
+            return _first_state(learner, config)
+
+        return _go_on(job, folder if is_first() else None, begin, began, stopped)
+
+
+class _Job(NamedTuple):
+    """What is trained, and how."""
+
+    env: Env
+    config: TrainConfig
+    learner: Learner[Any]
+    """Of one seed, on one device."""
+    evaluate: Callable[[Policy], Evaluation]
+    mesh: Mesh | None
+
+
+def _prepare(
+    env: Env,
+    config: TrainConfig,
+    algorithm: Any,
+    make: MakeLearner | None,
+    mesh: Mesh | None,
+) -> _Job:
+    """Makes the learner and the evaluation, and so refuses settings that do not go together."""
+    if mesh is not None and config.seeds > 1:
+        raise ConfigError(
+            f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
+            "seeds cannot; give seeds 1, or devices 1"
+        )
+    make = make or find_algorithm(name_of_algorithm(algorithm)).learner
+    domain, context = find_domain(env.task, config.domain), read_draws(config.context) or None
+    worlds = Worlds(
+        env, algorithm.num_worlds, config.episode_length, domain=domain, context=context, mesh=mesh
+    )
+    learner = make(worlds, algorithm)
+    one = evaluator(env, config.eval_episodes, domain=domain, context=context)
+    all_seeds = one if config.seeds == 1 else jax.vmap(one)
+    key = _keys(config)[1]
+
+    def evaluate(policy: Policy) -> Evaluation:
+        """In the same episodes each time, so that the policy alone differs."""
+        return jax.device_get(all_seeds(policy, jax.random.clone(key)))
+
+    return _Job(env, config, learner, evaluate, mesh)
 
 
 def _go_on(
+    job: _Job,
     folder: RunFolder | None,
-    env: Env,
-    config: TrainConfig,
-    learner: Learner[Any],
-    assess: Callable[[Policy], Evaluation],
-    checkpoint: Checkpoint | None,
+    begin: Callable[[], Checkpoint],
     began: float,
     stopped: Callable[[], bool],
-    mesh: Mesh | None,
 ) -> Result:
     """Trains from a checkpoint, or from the beginning, to the end of the run.
 
     Several processes do all of this side by side, but those without a folder write nothing.
+
+    The training state is held by `run` alone, which may donate it to the next update.
     """
-    init_key, _, video_key = _keys(config)
-    learner = on_devices(_members(learner, config), mesh)
+    config, mesh = job.config, job.mesh
+    learner = on_devices(_members(job.learner, config), mesh)
+    state, (step, seconds, _), notes = begin()
     path = Path(of_first(str(folder and folder.path)))
-    if checkpoint is None:
-        checkpoint = Checkpoint(learner.init(init_key), Moment(0, 0.0, None), ())
-    step, seconds = checkpoint.moment.step, checkpoint.moment.seconds
-    earlier = seconds - began
     own, resolved = (folder.path, folder.config) if folder else (None, {})
+    earlier = seconds - began
     with (
         losses_told(f"`worldline resume {path}`"),
         Records(folder, config.seed, config.seeds) as records,
         Trackers(folder, config.track) as trackers,
-        CheckpointWriter(own, resolved, library_versions()) as checkpoints,
+        CheckpointWriter(own, resolved, library_versions(), learner.parts) as checkpoints,
         ProgressDisplay(config.steps, quiet=config.quiet or folder is None) as display,
     ):
         records.rewind(step)
-        for note in checkpoint.notes:
+        for note in notes:
             display.note(note)
-        state = place(mesh, checkpoint.state)
-        policy, evaluation = learner.policy(state), None
+        state = place(mesh, state)
+        policy, evaluation = _copied(learner.policy(state)), None
+        updates = run(learner, state, config.steps, step)
+        del state
         try:
-            for progress in run(learner, state, config.steps, step):
-                step, policy = progress.step, learner.policy(progress.state)
+            for progress in updates:
+                step, policy = progress.step, _copied(learner.policy(progress.state))
                 metrics, evaluation = dict(progress.metrics), None
                 if _is_evaluated(step, learner.steps_per_update, config):
                     records.save_policies(policy)
-                    evaluation = assess(policy)
+                    evaluation = job.evaluate(policy)
                     metrics |= _summary(evaluation)
                 metrics["speed/steps_per_s"] = learner.steps_per_update / progress.update_seconds
                 seconds = earlier + time.perf_counter()
@@ -250,7 +289,7 @@ def _go_on(
             checkpoints.wait()
             if evaluation is None:  # to tell how good it is; a resumed run goes on without
                 records.save_policies(policy)
-                evaluation = assess(policy)
+                evaluation = job.evaluate(policy)
         except BaseException:
             with contextlib.suppress(RunError):
                 records.save_policies(policy)
@@ -259,7 +298,7 @@ def _go_on(
         best = records.save_best(policy, evaluation)
         records.plot()
     interrupted = step < config.steps or stopped()
-    note = _video(config, folder, env, best, video_key, interrupted)
+    note = _video(job, folder, best, interrupted)
     return Result(path, step, seconds, evaluation, interrupted, note)
 
 
@@ -285,10 +324,9 @@ def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> 
 
     def init(key: Key) -> S:
         state = learner.init(key)
-        names = name_leaves(state)
-        for where in (learner.parts[name] for name in parts):
-            part = restore_part(path, where(names), where(state))
-            state = eqx.tree_at(where, state, part)
+        for name in parts:
+            where = learner.parts[name]
+            state = eqx.tree_at(where, state, restore_part(path, name, where(state)))
         return state
 
     return learner._replace(init=init)
@@ -333,30 +371,6 @@ def make_video(
     return clip.note
 
 
-def _learner(
-    env: Env,
-    config: TrainConfig,
-    algorithm: Any,
-    make: MakeLearner | None,
-    mesh: Mesh | None,
-) -> Learner[Any]:
-    if mesh is not None and config.seeds > 1:
-        raise ConfigError(
-            f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
-            "seeds cannot; give seeds 1, or devices 1"
-        )
-    make = make or find_algorithm(name_of_algorithm(algorithm)).learner
-    worlds = Worlds(
-        env,
-        algorithm.num_worlds,
-        config.episode_length,
-        domain=find_domain(env.task, config.domain),
-        context=read_draws(config.context) or None,
-        mesh=mesh,
-    )
-    return make(worlds, algorithm)
-
-
 def _members(learner: Learner[S], config: TrainConfig) -> Learner[S]:
     """The learner of one seed, or of all of them at once."""
     return learner if config.seeds == 1 else population(learner)
@@ -374,16 +388,15 @@ def _keys(config: TrainConfig) -> tuple[Key, Key, Key]:
     return first_state, evaluations, video
 
 
-def _assessment(env: Env, config: TrainConfig) -> Callable[[Policy], Evaluation]:
-    """Evaluates policies: each time in the same episodes, so that the policy alone differs; drawn
-    as those of training are.
-    """
-    _, key, _ = _keys(config)
-    context = read_draws(config.context) or None
-    domain = find_domain(env.task, config.domain)
-    evaluate = evaluator(env, config.eval_episodes, domain=domain, context=context)
-    evaluate = evaluate if config.seeds == 1 else jax.vmap(evaluate)
-    return lambda policy: jax.device_get(evaluate(policy, jax.random.clone(key)))
+def _first_state(learner: Learner[Any], config: TrainConfig) -> Checkpoint:
+    """Where a run begins that has no checkpoint."""
+    state = _members(learner, config).init(_keys(config)[0])
+    return Checkpoint(state, Moment(0, 0.0, None), ())
+
+
+def _copied(policy: Policy) -> Policy:
+    """A policy that stays when the state that it was taken from is donated."""
+    return jax.tree.map(jnp.copy, policy)
 
 
 def _is_evaluated(step: int, steps_per_update: int, config: TrainConfig) -> bool:
@@ -401,20 +414,13 @@ def _summary(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _video(
-    config: TrainConfig,
-    folder: RunFolder | None,
-    env: Env,
-    policy: Policy,
-    key: Key,
-    interrupted: bool,
-) -> str:
-    """The video at the end of a run; a line on how it went."""
+def _video(job: _Job, folder: RunFolder | None, policy: Policy, interrupted: bool) -> str:
+    """Makes the video at the end of a run; returns a line on how it went."""
     if folder is None:
         return "no video: the first process makes it"
-    if not config.video:
+    if not job.config.video:
         return "no video: --no-video"
     if not interrupted:
         with contextlib.suppress(KeyboardInterrupt):
-            return make_video(folder, env, policy, key)
+            return make_video(folder, job.env, policy, _keys(job.config)[2])
     return f"no video: interrupted; `worldline render {folder.path}` makes one"
