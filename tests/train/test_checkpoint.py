@@ -200,12 +200,14 @@ def test_another_shape_is_named(tmp_path):
     fewer = eqx.tree_at(lambda s: s.ranges, state_of(0), {"opt.gravity": jnp.float32(1.0)})
     with pytest.raises(
         RunError,
-        match=r"number 8 is float32\[2\] of body_mass/torso, and of the 9 here it is float32\[\] of "
-        r"opt.gravity \('ranges.opt.gravity'\)",
+        match=r"number 8 is float32\[2\] of body_mass/torso, and of the 9 here it is "
+        r"float32\[\] of opt.gravity \('ranges.opt.gravity'\)",
     ):
         last(tmp_path, like=fewer)
     more = dataclasses.replace(state_of(0), nothing=(jnp.ones(2),))
-    with pytest.raises(RunError, match=r"number 10 is nothing, and of the 11 here it is .*nothing.0"):
+    with pytest.raises(
+        RunError, match=r"number 10 is nothing, and of the 11 here it is .*nothing.0"
+    ):
         last(tmp_path, like=more)
 
 

@@ -243,7 +243,9 @@ def test_what_a_run_cannot_begin_with(whole, learner, tmp_path):
         begin_from(tmp_path / "none", learner, ("actor",))
     wider = dataclasses.replace(PPO, actor_hidden=(8,))
     worlds = worldline.Worlds(worldline.make("robot/reach", physics="fake"), PPO.num_worlds)
-    with pytest.raises(RunError, match=r"the actor in the checkpoint .* \('.*mean.weights.0'\); give"):
+    with pytest.raises(
+        RunError, match=r"the actor in the checkpoint .* \('.*mean.weights.0'\); give"
+    ):
         begin_from(whole, ppo(worlds, wider), ("actor",)).init(jax.random.key(0))
 
 
