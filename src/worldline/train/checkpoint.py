@@ -334,9 +334,8 @@ def _descriptions(tree: PyTree) -> list[str]:
 
 def _numbers_of(part: Callable[[Any], PyTree], state: PyTree) -> list[int]:
     """Which leaves of the state, by number, a part of it consists of."""
-    structure = jax.tree.structure(state)
-    numbered = jax.tree.unflatten(structure, range(structure.num_leaves))
-    return jax.tree.leaves(part(numbered))
+    leaves, structure = jax.tree.flatten(state)
+    return jax.tree.leaves(part(jax.tree.unflatten(structure, range(len(leaves)))))
 
 
 def _arrays(state: PyTree) -> list[np.ndarray[Any, Any]]:
