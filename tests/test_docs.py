@@ -15,6 +15,7 @@ import worldline.report
 import worldline.train.run
 from worldline.cli import main as cli
 from worldline.cli.arguments import parse, take_task, train_settings
+from worldline.cli.settings import SETTINGS
 from worldline.errors import RendererUnavailableError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.sac import SACConfig, sac
@@ -79,8 +80,7 @@ def run_shell(code: str) -> None:
             continue
         command, *rest = arguments
         if command in ("eval", "render", "resume"):
-            settings = getattr(cli, f"_{command.capitalize()}Settings")
-            parse(settings, rest, f"worldline {command}")
+            parse(SETTINGS[command], rest, f"worldline {command}")
         elif command == "train" and "--out" not in rest:
             train_settings(*take_task(rest))
         elif command == "train":

@@ -29,7 +29,11 @@ def snapshot():
         "MuJoCo's clock": ctypes.c_void_p.in_dll(library, "mjcb_time").value,
         "standard error": [fd.st_dev, fd.st_ino],
         "threads of Python": [thread.name for thread in threading.enumerate()],
-        "loggers": [str(handler) for handler in logging.getLogger().handlers],
+        "calls at exit": atexit._ncallbacks(),
+        "loggers": {
+            name: [str(handler) for handler in logging.getLogger(name).handlers]
+            for name in ("", "jax", "absl", "gymnasium")
+        },
         "warnings": [str(rule) for rule in warnings.filters],
         "environment": dict(os.environ),
         "configuration of JAX": {n: str(v) for n, v in jax.config.values.items()},

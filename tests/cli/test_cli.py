@@ -9,11 +9,14 @@ from pathlib import Path
 
 import jax
 import pytest
+import tyro
 
 import worldline
 from worldline import tuning as compilation_cache
 from worldline.cli import main as cli
-from worldline.errors import RendererUnavailableError
+from worldline.cli.arguments import parse
+from worldline.cli.settings import SETTINGS
+from worldline.errors import ConfigError, RendererUnavailableError
 from worldline.tasks.registry import list_tasks
 from worldline.train import run as train_module
 
@@ -261,6 +264,22 @@ def test_a_policy_for_another_observation_is_an_error_of_one_line(run, capsys):
     assert cli.main(["eval", "run"]) == 2
     error = capsys.readouterr().err
     assert re.fullmatch(r"error: the observation has shape .*; this policy takes .*\n", error)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--seconds", "Missing value for argument '--seconds'. Expected 1 values"),
+        ("--seconds ten", "Error parsing --seconds: could not convert string to float: 'ten'"),
+        ("", "Missing from worldline render: PATH The run folder, where the files go. (required)"),
+    ],
+)
+def test_errors_of_tyro_are_read_as_this_version_writes_them(options, said):
+    """`in_one_line` reads the boxes that tyro draws for errors."""
+    with pytest.raises(ConfigError) as error:
+        parse(SETTINGS["render"], [*["run"] * bool(options), *options.split()], "worldline render")
+    hint = f"tyro {tyro.__version__} writes errors otherwise than 1.0.17; adapt `in_one_line`"
+    assert str(error.value) == f"{said}; see `worldline render --help`", hint
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -1,4 +1,4 @@
-"""From arguments to settings: tyro's parsing, with complaints in one line that name the mend."""
+"""From arguments to settings: tyro's parsing, with errors of one line that name the mend."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from worldline.cli.settings import TrainSettings
 from worldline.errors import ConfigError, TaskError, did_you_mean
+from worldline.learn.algorithms import find_algorithm
+from worldline.parallel.cluster import ClusterConfig
+from worldline.tasks.registry import list_tasks, task_class
+from worldline.train.config import TrainConfig
 
 T = TypeVar("T")
-
-HELP = ("-h", "--help")
 
 _ANY_TASK = """\
 Train a policy for a TASK; `worldline list` names them. Each has defaults and further options of
@@ -28,51 +31,63 @@ _ANY_ALGORITHM = """
 
 
 def take_task(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The task among the arguments, wherever it stands, and the other arguments."""
-    from worldline.tasks.registry import list_tasks
+    """The task among the arguments, wherever it stands, and the other arguments.
 
+    The task is None if help is asked for without one.
+
+    Raises:
+        TaskError: there is none.
+    """
     known = [index for index, argument in enumerate(argv) if argument in list_tasks()]
-    # One that is misspelt is the first argument that is no option, nor follows one.
+    # A task that is misspelt is the first argument that is no option and does not follow one.
     follows = [a.startswith("-") and "=" not in a for a in ("", *argv)]
     alone = [i for i, argument in enumerate(argv) if argument[:1] != "-" and not follows[i]]
     for index in (*known, *alone):
         return argv[index], argv[:index] + argv[index + 1 :]
-    if set(HELP) & set(argv):
+    if {"-h", "--help"} & set(argv):
         return None, argv
     raise TaskError("worldline train needs a TASK, such as gym/ant; `worldline list` names them")
 
 
-def train_settings(name: str | None, argv: list[str]) -> Any:
-    """`run`, `algorithm`, `cluster` and `task` from the arguments, over the task's own defaults."""
-    from worldline.learn.algorithms import find_algorithm
-    from worldline.parallel.cluster import ClusterConfig
-    from worldline.tasks.registry import task_class
-    from worldline.train.config import TrainConfig
+def train_settings(name: str | None, argv: list[str]) -> TrainSettings:
+    """The settings of `worldline train` from arguments, over the task's own defaults.
 
+    Args:
+        name: the task; None to show the help that holds for all tasks.
+        argv: the other arguments.
+
+    Raises:
+        TaskError, ConfigError: there is no such task, algorithm, option or value.
+    """
     chosen, rest = _take_algorithm(argv)
     task = None if name is None else task_class(name)
     defaults = {} if task is None else task.defaults
-    config = find_algorithm(chosen).config
-    unprefixed = tyro.conf.arg(name="")
-    run = TrainConfig(**defaults.get("train", {}))
-    algorithm = config(**defaults.get(chosen, {}))
+    algorithm = find_algorithm(chosen).config
+    parts = {
+        "run": TrainConfig(**defaults.get("train", {})),
+        "algorithm": algorithm(**defaults.get(chosen, {})),
+        "cluster": ClusterConfig(),
+    }
     fields: list[Any] = [
-        ("run", Annotated[TrainConfig, unprefixed], dataclasses.field(default=run)),
-        ("algorithm", Annotated[config, unprefixed], dataclasses.field(default=algorithm)),
+        (
+            part,
+            Annotated[type(default), tyro.conf.arg(name="")],
+            dataclasses.field(default=default),
+        )
+        for part, default in parts.items()
     ]
-    cluster = Annotated[ClusterConfig, unprefixed]
-    fields.append(("cluster", cluster, dataclasses.field(default=ClusterConfig())))
     if task is not None:
         fields.append(("task", task))
-    settings = dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True)
-    settings.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
-    return parse(settings, rest, f"worldline train {name or 'TASK'}")
+    kind = dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True)
+    kind.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
+    given: Any = parse(kind, rest, f"worldline train {name or 'TASK'}")
+    return TrainSettings(str(name), given.task, given.run, given.algorithm, given.cluster)
 
 
 def _take_algorithm(argv: list[str]) -> tuple[str, list[str]]:
     """The algorithm among the arguments, and the other arguments.
 
-    It decides which options there are, and so is read before them.
+    The algorithm decides which options there are, and is therefore read before them.
     """
     for index, argument in enumerate(argv):
         option, is_one, value = argument.partition("=")
@@ -84,20 +99,25 @@ def _take_algorithm(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def parse(settings: type[T], argv: list[str], prog: str) -> T:
-    """Settings from arguments by tyro, with its boxed complaints as errors of one line."""
-    complaint = io.StringIO()
+    """Settings from arguments by tyro.
+
+    Args:
+        settings: a dataclass.
+        argv: the arguments.
+        prog: the command, as `worldline eval`.
+
+    Raises:
+        ConfigError: an option does not exist, lacks its value or has a wrong one.
+        SystemExit: help was asked for, and printed.
+    """
+    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint):
-            parsed, unknown = tyro.cli(
-                settings,
-                args=argv,
-                prog=prog,
-                return_unknown_args=True,
-            )
+        with contextlib.redirect_stderr(errors):
+            parsed, unknown = tyro.cli(settings, args=argv, prog=prog, return_unknown_args=True)
     except SystemExit as exit_:
-        if not exit_.code:  # help was asked for, and given
+        if not exit_.code:
             raise
-        raise ConfigError(f"{_unboxed(complaint.getvalue())}; see `{prog} --help`") from None
+        raise ConfigError(f"{in_one_line(errors.getvalue())}; see `{prog} --help`") from None
     if unknown:
         given = next((a for a in unknown if a.startswith("-")), unknown[0])
         near = did_you_mean(given, _options(settings)) if given.startswith("--") else ""
@@ -105,8 +125,8 @@ def parse(settings: type[T], argv: list[str], prog: str) -> T:
     return parsed
 
 
-def _unboxed(box: str) -> str:
-    """What tyro says in a box, from under the title to the first rule, in one line."""
+def in_one_line(box: str) -> str:
+    """The first paragraph of an error that tyro has drawn in a box, without the box's title."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     rows = [row.strip("│ ") for row in plain.splitlines()[1:]]
     parts = itertools.groupby(rows, key=lambda row: bool(row.strip("╰╯─-")))
