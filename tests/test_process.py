@@ -29,7 +29,6 @@ def snapshot():
         "MuJoCo's clock": ctypes.c_void_p.in_dll(library, "mjcb_time").value,
         "standard error": [fd.st_dev, fd.st_ino],
         "threads of Python": [thread.name for thread in threading.enumerate()],
-        "calls at exit": atexit._ncallbacks(),
         "loggers": {
             name: [str(handler) for handler in logging.getLogger(name).handlers]
             for name in ("", "jax", "absl", "gymnasium")
