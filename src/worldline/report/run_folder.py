@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import math
 import os
 import platform
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -341,16 +342,9 @@ def _check_empty(folder: Path) -> None:
 def _default_path(config: Mapping[str, Any]) -> Path:
     """A folder under `runs/` that does not exist yet."""
     task = str(config.get("task", "run")).replace("/", "-")
-    name = f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.get('seed', 0)}"
-    return next(path for path in _numbered(Path("runs") / name) if not path.exists())
-
-
-def _numbered(path: Path) -> Iterator[Path]:
-    yield path
-    number = 2
-    while True:
-        yield path.with_name(f"{path.name}-{number}")
-        number += 1
+    path = Path("runs") / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.get('seed', 0)}"
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(free for free in itertools.chain([path], others) if not free.exists())
 
 
 def _append(path: Path) -> IO[str]:
@@ -377,7 +371,8 @@ def _to_json(value: Any, name: str = "") -> Any:
     if hasattr(value, "tolist"):
         return _to_json(value.tolist(), name)
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
-        return [_to_json(item, name) for item in _ordered(value)]
+        items = sorted(value) if isinstance(value, set | frozenset) else value
+        return [_to_json(item, name) for item in items]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -386,10 +381,6 @@ def _to_json(value: Any, name: str = "") -> Any:
         f"the configuration's {name[1:]!r} is a {type(value).__name__}, which no file can hold; "
         "give numbers, strings, lists or dicts"
     )
-
-
-def _ordered(values: Iterable[Any]) -> list[Any]:
-    return sorted(values) if isinstance(values, set | frozenset) else list(values)
 
 
 def _from_json(value: Any) -> Any:
