@@ -13,7 +13,7 @@ from worldline.learn.sac import SACConfig
 from worldline.rendering.camera import Camera, image_names, read_cameras
 from worldline.report import RunFolder
 from worldline.tasks.robot.pick_cube import PickCube
-from worldline.train.config import TrainConfig, make_environment, sighted
+from worldline.train.config import EnvSettings, make_environment, reading_all
 
 
 def test_cameras_from_texts():
@@ -53,17 +53,17 @@ def test_cameras_need_an_algorithm_that_sees(capsys):
 def test_images_take_the_place_of_what_only_a_simulator_knows(read, through):
     env = Env(PickCube(), "fake", cameras={"front": Camera("front", 16, 16)})
     for config in (PPOConfig(actor_obs=read), SACConfig(actor_obs=read)):
-        assert sighted(config, env, TrainConfig()).actor_obs == through
+        assert reading_all(config, env).actor_obs == through
 
 
 def test_the_last_action_is_read_beside_what_is_seen():
-    config = TrainConfig(pixels=("front=16x16",), last_action=True, physics="fake")
-    env = make_environment(PickCube(), config)
+    settings = EnvSettings(pixels=("front=16x16",), last_action=True, physics="fake")
+    env = make_environment(PickCube(), settings)
     assert set(env.observation_space) >= {"last_action", "pixels/front"}
-    read = sighted(PPOConfig(), env, config).actor_obs
+    read = reading_all(PPOConfig(), env).actor_obs
     assert read == ("pixels/front", "last_action")
     told = SACConfig(critic_obs=("state",))
-    assert sighted(told, env, config).critic_obs == ("state",)
+    assert reading_all(told, env).critic_obs == ("state",)
 
 
 @pytest.mark.slow

@@ -17,10 +17,11 @@ from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import Learner
 from worldline.report import RunFolder
+from worldline.tasks.reach import Reach
 from worldline.tasks.registry import list_tasks, load_task, task_class
-from worldline.train import records, train
+from worldline.train import records, resume, train
 from worldline.train import run as train_module
-from worldline.train.config import TrainConfig, resolved_config, saved_config
+from worldline.train.config import TrainConfig, environment_of, resolved_config, saved_config
 
 #: An update is 32 steps; of four worlds two end an episode in it.
 PPO = PPOConfig(num_worlds=4, unroll_length=8, minibatches=1, epochs=1, actor_hidden=(4,))
@@ -259,3 +260,45 @@ def test_a_configuration_of_something_else_is_refused(tmp_path):
 def test_a_setting_that_cannot_be_is_refused(setting, value):
     with pytest.raises(ConfigError, match=f"{setting} is {value}; give"):
         TrainConfig(**{setting: value})
+
+
+def made_as(env):
+    """How an environment is made: what must come back from a run folder."""
+    return type(env.task), env.config, env.physics.name, env.observation_space
+
+
+def test_a_run_folder_describes_the_environment_that_was_trained(tmp_path):
+    env = worldline.Env(
+        load_task("robot/reach", episode_length=16),
+        "fake",
+        context=["gravity"],
+        action_repeat=2,
+        last_action=True,
+    )
+    config = dataclasses.replace(RUN, steps=32, evaluations=1, out=tmp_path / "run")
+    with jax.numpy_dtype_promotion("standard"):
+        folder = RunFolder.open(train("robot/reach", env, config, PPO).folder)
+        assert folder.config["env"]["physics"] == "fake"
+        assert made_as(environment_of(folder)) == made_as(env)
+        # The policy reads what the environment shows, without being told to.
+        assert worldline.load_policy(folder.path).obs_keys == ("state", "last_action", "context")
+        other = env.but(action_repeat=3)
+        with pytest.raises(RunError, match=r"trained with action_repeat 2, and the env .* has 3"):
+            resume(folder.path, steps=64, quiet=True, env=other)
+        assert resume(folder.path, steps=64, quiet=True).steps == 64
+
+
+class Mine(Reach):
+    """A task that is not registered."""
+
+
+def test_what_a_run_folder_cannot_make_again_it_says(tmp_path, capsys):
+    env = worldline.Env(Mine(episode_length=16), "fake")
+    config = dataclasses.replace(RUN, steps=32, evaluations=1, out=tmp_path / "run", quiet=False)
+    with jax.numpy_dtype_promotion("standard"):
+        path = train("robot/reach", env, config, PPO).folder
+        said = " ".join(capsys.readouterr().err.split())
+        assert "its task, Mine, is not registered as 'robot/reach'; resume it with env=" in said
+        with pytest.raises(RunError, match=r"Mine, is not registered .*; make it in Python"):
+            resume(path, steps=64, quiet=True)
+        assert resume(path, steps=64, quiet=True, env=env).steps == 64

@@ -17,7 +17,7 @@ from worldline.errors import ConfigError, TaskError, did_you_mean
 from worldline.learn.algorithms import find_algorithm
 from worldline.parallel.cluster import ClusterConfig
 from worldline.tasks.registry import list_tasks, task_class
-from worldline.train.config import TrainConfig
+from worldline.train.config import EnvSettings, TrainConfig
 
 T = TypeVar("T")
 
@@ -64,6 +64,7 @@ def train_settings(name: str | None, argv: list[str]) -> TrainSettings:
     defaults = {} if task is None else task.defaults
     algorithm = find_algorithm(chosen).config
     parts = {
+        "env": EnvSettings(),
         "run": TrainConfig(**defaults.get("train", {})),
         "algorithm": algorithm(**defaults.get(chosen, {})),
         "cluster": ClusterConfig(),
@@ -81,7 +82,9 @@ def train_settings(name: str | None, argv: list[str]) -> TrainSettings:
     kind = dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True)
     kind.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
     given: Any = parse(kind, rest, f"worldline train {name or 'TASK'}")
-    return TrainSettings(str(name), given.task, given.run, given.algorithm, given.cluster)
+    return TrainSettings(
+        str(name), given.task, given.env, given.run, given.algorithm, given.cluster
+    )
 
 
 def _take_algorithm(argv: list[str]) -> tuple[str, list[str]]:

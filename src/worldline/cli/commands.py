@@ -28,7 +28,6 @@ from worldline.train.config import (
     find_domain,
     make_environment,
     saved_config,
-    sighted,
 )
 from worldline.train.interrupt import graceful_stop
 from worldline.train.run import make_video
@@ -39,9 +38,8 @@ from worldline.variation.options import read_draws, read_grid
 def train(settings: of.TrainSettings) -> None:
     """Trains a policy for a task."""
     mesh = join(settings.cluster)
-    env = make_environment(settings.task, settings.run)
-    algorithm = sighted(settings.algorithm, env, settings.run)
-    what = (settings.name, env, settings.run, algorithm)
+    env = make_environment(settings.task, settings.env, settings.run.context)
+    what = (settings.name, env, settings.run, settings.algorithm)
     _print_result(settings.name, train_run(*what, BEGAN, graceful_stop(), mesh=mesh))
 
 

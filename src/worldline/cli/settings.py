@@ -19,6 +19,8 @@ class TrainSettings:
     """The task's name."""
     task: Any
     """The `Task`, with the options that were given."""
+    env: Any
+    """The `EnvSettings`: how to make its environment."""
     run: Any
     """The `TrainConfig`."""
     algorithm: Any

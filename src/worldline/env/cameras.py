@@ -54,7 +54,7 @@ class Cameras:
             if camera.name not in names:
                 hint = did_you_mean(camera.name, names) or "; it has none with a name"
                 raise ConfigError(f"view {view!r}: the model has no camera {camera.name!r}{hint}")
-        self.views = dict(sorted(views.items()))
+        self.views, self.renderer = dict(sorted(views.items())), renderer
         self._made_of = model, self.views, renderer
         ways, drawn = camera_ways(renderer), [_view(model, c) for c in self.views.values()]
         try:

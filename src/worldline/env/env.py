@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.cameras import Cameras
+from worldline.env.config import EnvConfig
 from worldline.env.task import Outcome, Start, Task, reads_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.physics import Engine, make_physics
@@ -121,6 +122,37 @@ class Env:
     def control_timestep(self) -> float:
         """Seconds between two actions."""
         return self.task.control_timestep * self.action_repeat
+
+    @property
+    def config(self) -> EnvConfig:
+        """How this environment is made, as data: all but its task."""
+        own = [given.name for given in self.context.given if not isinstance(given, str)]
+        missing = [f"the context feature {name!r} of your own" for name in own]
+        if not isinstance(self.engine, str):
+            missing.append("the engine, which a function builds")
+        return EnvConfig(
+            physics=self.engine if isinstance(self.engine, str) else "",
+            action_repeat=self.action_repeat,
+            last_action=self.last_action,
+            context=self.context.names,
+            visible=self.context.visible,
+            cameras={} if self.cameras is None else self.cameras.views,
+            renderer="auto" if self.cameras is None else self.cameras.renderer,
+            not_stored=tuple(missing),
+        )
+
+    @classmethod
+    def from_config(cls, task: Task, config: EnvConfig) -> Env:
+        """The environment of a task that a configuration describes.
+
+        Raises:
+            ConfigError: the configuration lacks a part that no file can hold.
+        """
+        if config.not_stored:
+            raise ConfigError(f"a configuration cannot hold {config.not_stored[0]}; give an Env")
+        context = Context(config.context, visible=config.visible)
+        cameras = Cameras(task.model, config.cameras, config.renderer) if config.cameras else None  # type: ignore[arg-type] # checked there
+        return cls(task, config.physics, context, cameras, config.action_repeat, config.last_action)
 
     def but(
         self,

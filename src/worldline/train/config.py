@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from worldline.env.cameras import Cameras
+from worldline.env.config import EnvConfig
 from worldline.env.env import Env
 from worldline.env.task import Task
 from worldline.errors import ConfigError, RunError, TaskError, did_you_mean
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
 from worldline.learn.ppo import PPOConfig
 from worldline.learn.sac import SACConfig
-from worldline.rendering.camera import image_names, read_cameras
+from worldline.rendering.camera import Camera, image_names, read_cameras
 from worldline.report import RunFolder
-from worldline.tasks.registry import load_task
-from worldline.variation.context import Context
+from worldline.tasks.registry import list_tasks, load_task, task_class
 from worldline.variation.domain import AbstractDomain
 from worldline.variation.options import read_draws
 
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvSettings:
+    """How the command line makes the environment of a task."""
+
+    physics: str = "native"
+    """The engine: native, mjx, warp or fake."""
+    action_repeat: int = 1
+    """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
+    up, and images are drawn once."""
+    last_action: bool = False
+    """Whether the policy sees what it did last: images show the effect only one step later."""
+    visible: bool = False
+    """Whether the policy sees the context."""
+    pixels: tuple[str, ...] = ()
+    """Cameras of the model through which the policy sees, and unless `actor_obs` says otherwise
+    sees alone: fixed, or front=84x84 (height x width; by default 64x64)."""
+    frames: int = 3
+    """How many of the latest images it sees at once."""
+    depth: bool = False
+    """Whether it sees distances beside colours."""
+    renderer: Literal["auto", "opengl", "warp"] = "auto"
+    """What draws the images."""
+
+    def __post_init__(self) -> None:
+        if self.action_repeat < 1:
+            raise ConfigError(f"action_repeat is {self.action_repeat}; give 1 or more")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,13 +62,6 @@ class TrainConfig:
     """Decides every random number of the run."""
     seeds: int = 1
     """Train so many seeds in one program: `seed`, `seed + 1`, ..."""
-    physics: str = "native"
-    """The engine: native, mjx, warp or fake."""
-    action_repeat: int = 1
-    """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
-    up, and images are drawn once."""
-    last_action: bool = False
-    """Whether the policy sees what it did last: images show the effect only one step later."""
     episode_length: int | None = None
     """Control steps after which an episode of training is cut (truncated), such as 200 of 1000, for
     more starts; None: as the task says, and as evaluations always run. 0: never."""
@@ -50,17 +71,6 @@ class TrainConfig:
     context: tuple[str, ...] = ()
     """Context features, and what they are drawn from in each episode: gravity=-12:-8 (uniform),
     friction=0.5,1.0 (a choice), viscosity=0.1."""
-    visible: bool = False
-    """Whether the policy sees the context."""
-    pixels: tuple[str, ...] = ()
-    """Cameras of the model through which the policy sees, and unless `actor_obs` says otherwise
-    sees alone: fixed, or front=84x84 (height x width; by default 64x64)."""
-    frames: int = 3
-    """How many of the latest images it sees at once."""
-    depth: bool = False
-    """Whether it sees distances beside colours."""
-    renderer: Literal["auto", "opengl", "warp"] = "auto"
-    """What draws the images."""
     out: Path | None = None
     """The run folder, new or empty; by default runs/<task>-<time>-s<seed>."""
     init_from: Path | None = None
@@ -80,7 +90,7 @@ class TrainConfig:
     """Show no progress."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "seeds", "action_repeat", "evaluations", "eval_episodes"):
+        for name in ("steps", "seeds", "evaluations", "eval_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give 1 or more")
         if (self.episode_length or 0) < 0:
@@ -111,7 +121,7 @@ def saved_config(folder: RunFolder) -> dict[str, Any]:
         RunError: the folder's configuration is none of a training run.
     """
     config: dict[str, Any] = _tuples(folder.config)
-    missing = {"task", "options", "physics", "algorithm"} - config.keys()
+    missing = {"task", "options", "env", "not_rebuilt", "algorithm"} - config.keys()
     if missing:
         raise RunError(
             f"{str(folder.path)!r} is no training run: its config.json lacks {min(missing)!r}; "
@@ -130,61 +140,89 @@ def environment_of(folder: RunFolder) -> Env:
     """The environment that a run was trained in.
 
     Raises:
-        RunError: this version has no such task, or it has other options.
+        RunError: the folder cannot say what it was, this version has no such task, or the task has
+            other options.
     """
     config = saved_config(folder)
+    if config["not_rebuilt"]:
+        raise RunError(
+            f"{str(folder.path)!r} cannot make its environment again: {config['not_rebuilt']}; "
+            "make it in Python, and give it as env="
+        )
     try:
         task = load_task(config["task"], **config["options"])
+        return Env.from_config(task, _env_config(config["env"]))
     except (TaskError, TypeError) as error:
         version = folder.versions.get("worldline")
         raise RunError(f"{str(folder.path)!r} was made by worldline {version}: {error}") from error
-    return make_environment(task, run_config(config, None, quiet=True))
 
 
-def make_environment(task: Task, config: TrainConfig) -> Env:
-    """The environment of a run: the task on its engine, with the run's context and cameras."""
-    names = read_draws(config.context)
-    context = Context(names, visible=names if config.visible else ())
-    views = read_cameras(config.pixels, stack=config.frames, depth=config.depth)
-    cameras = Cameras(task.model, views, config.renderer) if views else None
-    return Env(task, config.physics, context, cameras, config.action_repeat, config.last_action)
+def check_environment(folder: RunFolder, env: Env) -> None:
+    """Refuses an environment that is not made as that of a run was.
+
+    Raises:
+        RunError: it differs, with the name and both values.
+    """
+    before, now = _env_config(saved_config(folder)["env"]), env.config
+    for field in dataclasses.fields(before):
+        was, given = getattr(before, field.name), getattr(now, field.name)
+        if was != given:
+            raise RunError(
+                f"{str(folder.path)!r} was trained with {field.name} {was!r}, and the env that is "
+                f"given has {given!r}; give an env as it was"
+            )
 
 
-def sighted(algorithm: T, env: Env, config: TrainConfig) -> T:
-    """An algorithm whose policy reads what the run shows it: images, the last action, the context.
+def _env_config(saved: Mapping[str, Any]) -> EnvConfig:
+    """The configuration of an environment, as `saved_config` has it."""
+    cameras = {name: Camera(**camera) for name, camera in saved["cameras"].items()}
+    return EnvConfig(**{**saved, "cameras": cameras})
+
+
+def make_environment(task: Task, settings: EnvSettings, draws: Sequence[str] = ()) -> Env:
+    """The environment that the command line's settings describe.
+
+    Args:
+        task: the task.
+        settings: what to make of it.
+        draws: `TrainConfig.context`, whose features the environment has.
+    """
+    names = tuple(read_draws(draws))
+    config = EnvConfig(
+        physics=settings.physics,
+        action_repeat=settings.action_repeat,
+        last_action=settings.last_action,
+        context=names,
+        visible=names if settings.visible else (),
+        cameras=read_cameras(settings.pixels, stack=settings.frames, depth=settings.depth),
+        renderer=settings.renderer,
+    )
+    return Env.from_config(task, config)
+
+
+def reading_all(algorithm: T, env: Env) -> T:
+    """An algorithm whose policy reads what the environment shows beside the task's observation.
+
+    Images take the place of `privileged_state` where the policy would read that, else of `state`;
+    the last action and the visible context are read beside it. Parts that `actor_obs` or
+    `critic_obs` names are left as they are.
 
     Raises:
         ConfigError: there are cameras, and the algorithm cannot read images.
     """
-    algorithm = _through_cameras(algorithm, env)
-    if config.last_action:
-        algorithm = _reading(algorithm, "last_action")
-    return _reading(algorithm, "context") if config.visible else algorithm
-
-
-def _through_cameras(algorithm: T, env: Env) -> T:
-    """An algorithm whose policy reads images, where there are any, unless it says which.
-
-    They take the place of `privileged_state` where it would read that, else of `state`.
-    """
-    if env.cameras is None:
-        return algorithm
-    if not isinstance(algorithm, PPOConfig | SACConfig):
-        raise ConfigError("--pixels needs --algorithm ppo or sac; shac reads numbers alone")
-    read = algorithm.actor_obs
-    if image_names(read):
-        return algorithm
-    replaced = "privileged_state" if "privileged_state" in read else "state"
-    kept = [name for name in read if name != replaced]
-    return dataclasses.replace(algorithm, actor_obs=(*kept, *env.cameras.specs()))
-
-
-def _reading(algorithm: T, part: str) -> T:
-    """An algorithm whose policy reads this part of the observation too."""
-    seen: tuple[str, ...] = algorithm.actor_obs  # type: ignore[attr-defined] # all have it
-    if part in seen:
-        return algorithm
-    return dataclasses.replace(algorithm, actor_obs=(*seen, part))  # type: ignore[type-var]
+    config: Any = algorithm
+    actor = tuple(config.actor_obs)
+    named = {*actor, *(getattr(config, "critic_obs", None) or ())}
+    if env.cameras is not None:
+        if not isinstance(algorithm, PPOConfig | SACConfig):
+            raise ConfigError("--pixels needs --algorithm ppo or sac; shac reads numbers alone")
+        if not image_names(actor):
+            replaced = "privileged_state" if "privileged_state" in actor else "state"
+            kept = [name for name in actor if name != replaced]
+            actor = (*kept, *env.cameras.specs())
+    shown = {"last_action": env.last_action, "context": bool(env.context.visible)}
+    actor += tuple(part for part, there in shown.items() if there and part not in named)
+    return dataclasses.replace(config, actor_obs=actor)
 
 
 def find_domain(task: Task, name: str) -> AbstractDomain | None:
@@ -211,15 +249,36 @@ def run_config(saved: Mapping[str, Any], steps: int | None, quiet: bool) -> Trai
 def resolved_config(task: str, env: Env, config: TrainConfig, algorithm: Any) -> dict[str, Any]:
     """The whole configuration, from which the run can be made again."""
     name = name_of_algorithm(algorithm)
-    options = {f.name: getattr(env.task, f.name) for f in dataclasses.fields(env.task) if f.init}
     return {
         "task": task,
-        "options": options,
+        "options": _options(env.task),
+        "env": dataclasses.asdict(env.config),
+        "not_rebuilt": _not_rebuilt(task, env),
         **dataclasses.asdict(config),
         "out": None,
         "algorithm": name,
         name: dataclasses.asdict(algorithm),
     }
+
+
+def _options(task: Task) -> dict[str, Any]:
+    return {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init}
+
+
+def _not_rebuilt(name: str, env: Env) -> str:
+    """Why the environment cannot be made again from a file; empty where it can."""
+    if env.config.not_stored:
+        return f"a file cannot hold {env.config.not_stored[0]}"
+    kind = type(env.task)
+    if name not in list_tasks() or task_class(name) is not kind:
+        return f"its task, {kind.__name__}, is not registered as {name!r}"
+    options = _options(env.task)
+    try:
+        if _tuples(json.loads(json.dumps(options))) == options:
+            return ""
+    except TypeError:
+        pass
+    return f"a file cannot hold the options of its task, {kind.__name__}"
 
 
 def _tuples(value: Any) -> Any:

@@ -42,8 +42,10 @@ from worldline.train.checkpoint import (
 from worldline.train.config import TrainConfig as TrainConfig
 from worldline.train.config import (
     algorithm_of,
+    check_environment,
     environment_of,
     find_domain,
+    reading_all,
     resolved_config,
     run_config,
     saved_config,
@@ -101,9 +103,11 @@ def train(
 
     Args:
         task: the task's name, for the run folder.
-        env: the task on an engine.
+        env: the environment; the run folder stores how it is made.
         config: the run.
-        algorithm: how to learn: the configuration of an algorithm, such as `PPOConfig`.
+        algorithm: how to learn: the configuration of an algorithm, such as `PPOConfig`. The policy
+            reads what the environment shows beside the task's observation (images, the last
+            action, the context), unless `actor_obs` or `critic_obs` says which.
         began: `time.perf_counter()` of the process's start, from which the run's clock counts.
         stop_signal: when the function that it gives says True, the run ends well after the update
             it is in, with a checkpoint; see `worldline.train.interrupt.graceful_stop`.
@@ -123,6 +127,7 @@ def train(
     """
     began = time.perf_counter() if began is None else began
     check_trackers(config.track)
+    algorithm = reading_all(algorithm, env)
     job = _prepare(env, config, algorithm, make_learner, mesh)
     learner = begin_from(config.init_from, job.learner, config.init_parts)
     resolved = resolved_config(task, env, config, algorithm)
@@ -131,7 +136,10 @@ def train(
         folder = None
         if is_first():
             folder = stack.enter_context(RunFolder.create(config.out, resolved))
-        return _go_on(job, folder, lambda: _first_state(learner, config), began, stopped)
+        missing = resolved["not_rebuilt"]
+        note = f"this folder cannot make its environment again: {missing}; resume it with env="
+        notes = (note,) if missing else ()
+        return _go_on(job, folder, lambda: _first_state(learner, config, notes), began, stopped)
 
 
 def resume(
@@ -154,14 +162,15 @@ def resume(
         quiet: show no progress.
         began: as in `train`.
         stop_signal: as in `train`.
-        env: the environment, where the run's was not one of a registered task.
+        env: the environment, made as it was in training. It must be given where the run folder
+            cannot make it again, as that of a task that is not registered.
         make_learner: as `train` was given it.
         mesh: as in `train`; it may be another than the run was begun on, up to the order in which
             numbers are summed. Every process reads the run folder.
 
     Raises:
         RunError: the folder is no run, another process writes to it, it has no whole checkpoint,
-            or its configuration is not the checkpoint's.
+            its configuration is not the checkpoint's, or `env` is made otherwise than it was.
         ConfigError: `steps` is less than the run has taken; or as in `train`.
         TrainingDivergedError, LostProcessError: as in `train`.
     """
@@ -172,7 +181,10 @@ def resume(
         saved = saved_config(folder)
         config = run_config(saved, steps, quiet)
         check_trackers(config.track)
-        env = environment_of(folder) if env is None else env
+        if env is None:
+            env = environment_of(folder)
+        else:
+            check_environment(folder, env)
         job = _prepare(env, config, algorithm_of(saved), make_learner, mesh)
 
         def begin() -> Checkpoint:
@@ -388,10 +400,12 @@ def _keys(config: TrainConfig) -> tuple[Key, Key, Key]:
     return first_state, evaluations, video
 
 
-def _first_state(learner: Learner[Any], config: TrainConfig) -> Checkpoint:
-    """Where a run begins that has no checkpoint."""
+def _first_state(
+    learner: Learner[Any], config: TrainConfig, notes: tuple[str, ...] = ()
+) -> Checkpoint:
+    """Where a run begins that has no checkpoint; and what the user should know."""
     state = _members(learner, config).init(_keys(config)[0])
-    return Checkpoint(state, Moment(0, 0.0, None), ())
+    return Checkpoint(state, Moment(0, 0.0, None), notes)
 
 
 def _copied(policy: Policy) -> Policy:
