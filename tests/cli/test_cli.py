@@ -223,7 +223,7 @@ def damage(run, what):
         content["config"]["task"] = "robot/reech"
         config.write_text(json.dumps(content))
     elif what == "an engine that is no more":
-        content["config"]["physics"] = "newton"
+        content["config"]["env"]["physics"] = "newton"
         config.write_text(json.dumps(content))
     elif what == "options that are none":
         content["config"]["options"] = 3

@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 def test_the_run_remembers_its_context(folder):
     config = json.loads((folder / "config.json").read_text())["config"]
     assert config["context"] == ["gravity=-12:-8", "joint_damping=0.5,1.0"]
-    assert config["visible"] is True
+    assert config["env"]["visible"] == ["gravity", "joint_damping"]
     assert config["ppo"]["actor_obs"] == ["state", "context"]
 
 

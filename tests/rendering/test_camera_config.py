@@ -56,6 +56,11 @@ def test_images_take_the_place_of_what_only_a_simulator_knows(read, through):
         assert reading_all(config, env).actor_obs == through
 
 
+def test_an_action_repeat_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match="action_repeat is 0; give 1 or more"):
+        EnvSettings(action_repeat=0)
+
+
 def test_the_last_action_is_read_beside_what_is_seen():
     settings = EnvSettings(pixels=("front=16x16",), last_action=True, physics="fake")
     env = make_environment(PickCube(), settings)

@@ -249,7 +249,6 @@ def test_a_configuration_of_something_else_is_refused(tmp_path):
     ("setting", "value"),
     [
         ("steps", 0),
-        ("action_repeat", 0),
         ("episode_length", -1),
         ("evaluations", 0),
         ("eval_episodes", -1),
