@@ -30,6 +30,14 @@ def test_a_compiled_model_is_copied():
     np.testing.assert_array_equal(model.mj.body_mass, before)
 
 
+def test_a_digest_follows_what_is_in_the_model():
+    model = Model(toys.PENDULUM)
+    before = model.digest
+    assert Model(toys.PENDULUM).digest == before
+    model.mj.body_mass[1] *= 2
+    assert model.digest != before
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

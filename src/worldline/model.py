@@ -75,9 +75,9 @@ class Model:
         """The physics time step, in seconds."""
         return float(self.mj.opt.timestep)
 
-    @functools.cached_property
+    @property
     def digest(self) -> str:
-        """Tells models apart by all that is in them; the same in every process."""
+        """Tells models apart by all that is in them now; the same in every process."""
         content = np.empty(mujoco.mj_sizeModel(self.mj), np.uint8)
         mujoco.mj_saveModel(self.mj, None, content)
         return hashlib.sha256(content.tobytes()).hexdigest()[:32]

@@ -238,7 +238,7 @@ def damage(run, what):
     ("what", "message"),
     {
         "no policy yet": "'run' has no policy yet; the first evaluation of a run saves one",
-        "half a policy": "the policy at 'run/policy.npz' is damaged; train it again",
+        "half a policy": "the policy at 'run/policy.npz' is damaged (",
         "half a configuration": "'run' is not a run folder: its config.json is damaged; give a",
         "an option that is no more": "'run' was made by worldline 0.1.0: robot/reach has no option "
         "'gravity'",

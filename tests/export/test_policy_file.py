@@ -136,7 +136,9 @@ def test_no_part_of_a_file_passes_for_a_policy(tmp_path):
     content = path.read_bytes()
     for length in range(0, len(content), 97):
         path.write_bytes(content[:length])
-        with pytest.raises(RunError, match="is damaged; train it again"):
+        with pytest.raises(
+            RunError, match=r"is damaged \(.*worldline resume. of its run writes it again"
+        ):
             worldline.load_policy(tmp_path)
 
 
@@ -225,3 +227,18 @@ def test_a_kill_leaves_a_whole_policy(tmp_path, delay):
         loaded,
         saved[means.index(np.asarray(loaded.statistics.mean).tolist())],
     )
+
+
+def test_why_a_file_cannot_be_loaded_is_told_apart(tmp_path, monkeypatch):
+    path = tmp_path / "policy.npz"
+    np.savez(path, weights=np.zeros(3))
+    with pytest.raises(RunError, match=r"no 'about.*': it is no policy, or a part of one; give"):
+        worldline.load_policy(path)
+    save_policy(tmp_path, make_policy())
+
+    def denied(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.open", denied)
+    with pytest.raises(RunError, match="cannot be read: Permission denied; ask its owner"):
+        worldline.load_policy(path)

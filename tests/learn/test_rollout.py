@@ -1,5 +1,6 @@
 """Rollouts and evaluations against the same episodes stepped by hand."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -140,3 +141,36 @@ def test_a_recording_is_one_episode(env, policy):
         np.testing.assert_allclose(recorded.reward.sum(), total, rtol=1e-4, atol=1e-4)
         lengths.add(length)
     assert len(lengths) > 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Unsure(toys.Puck):
+    """A metric that is NaN in about half of the worlds, and one that is NaN in all."""
+
+    def outcome(self, before: Any, action: Any, after: Any, memory: Any) -> Any:
+        outcome = super().outcome(before, action, after, memory)
+        half = jnp.where(after.qpos[0] > 0, 1.0, jnp.nan)
+        return dataclasses.replace(outcome, metrics={"half": half, "none": jnp.nan * half})
+
+
+@pytest.mark.usefixtures("nans_allowed")
+def test_a_mean_is_that_of_the_worlds_that_have_a_number(policy):
+    worlds = Worlds(Env(Unsure(), "fake"), 16)
+    state = worlds.reset(jax.random.key(0))
+    *_, summary = unroll(worlds, state, policy, jax.random.key(1), 4)
+    assert summary["half"] == 1
+    assert np.isnan(summary["none"])
+    assert all(np.isfinite(value) for name, value in summary.items() if name != "none")
+
+
+def test_worlds_that_are_done_are_not_simulated(env, policy, monkeypatch):
+    masks, step = [], Worlds.step
+
+    def watched(self, state, action, mask=None):
+        jax.debug.callback(lambda mask: masks.append(int(mask.sum())), mask)
+        return step(self, state, action, mask)
+
+    monkeypatch.setattr(Worlds, "step", watched)
+    result = evaluator(env, 8, episode_length=30)(policy, jax.random.key(5))
+    jax.effects_barrier()
+    assert sum(masks) == result.episode_length.sum()

@@ -48,6 +48,13 @@ def test_what_is_not_a_number_stops_training_after_the_last_good_state(bad, nans
     assert progress.state == 2
 
 
+def test_what_a_task_reports_does_not_end_training():
+    def update(state):
+        return state + 1, {"loss": jnp.float32(0.0), "train/speed": jnp.float32(jnp.nan)}
+
+    assert len(list(run(counting(float)._replace(update=update), 0, 30))) == 3
+
+
 def test_a_run_that_goes_on_counts_from_where_it_was():
     later = list(run(counting(float), 3, 50, start=30))
     assert [(progress.step, progress.state) for progress in later] == [(40, 4), (50, 5)]

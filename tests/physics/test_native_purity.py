@@ -263,3 +263,22 @@ def test_an_error_of_mujoco_is_a_diverged_world(fields):
     # The row forgets its failure when another world moves in.
     state = start(np.stack([stacked, apart, apart]))
     np.testing.assert_array_equal(step(state).diverged, [True, False, False])
+
+
+def test_a_subclass_runs_its_own_code(pendulum):
+    class Watched(NativePhysics):
+        used = False
+
+        def _scratch(self, *arguments: Any, **others: Any) -> Any:
+            self.used = True
+            return super()._scratch(*arguments, **others)
+
+    def start(physics):
+        begin = lambda qpos: physics.start(qpos, jnp.zeros(1), {}, {})  # noqa: E731
+        return jax.jit(begin)(jnp.zeros(1)).qpos.block_until_ready()
+
+    base, watched = NativePhysics(pendulum), Watched(pendulum)
+    start(base)
+    watched.used = False
+    start(watched)
+    assert watched.used

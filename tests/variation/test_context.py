@@ -224,6 +224,20 @@ def test_factors_do_not_pile_up():
         state, _ = worlds.step(state, np.zeros((2, 1), np.float32))
 
 
+def test_what_is_seen_within_an_episode_is_one_context():
+    env = Env(toys.Puck(), "fake", ["gravity"])
+    drawn = {"gravity": Uniform(-12.0, -8.0)}
+    worlds = Worlds(env, 3, 10, context=drawn, resample_every=2)
+    state = worlds.reset(jax.random.key(0))
+    for _ in range(9):
+        before = state.context["gravity"]
+        state, step = worlds.step(state, np.zeros((3, 2), np.float32))
+        np.testing.assert_array_equal(step.final_obs["context"], step.obs["context"])
+        np.testing.assert_array_equal(step.obs["context"][:, 0], state.context["gravity"])
+    assert (before == state.context["gravity"]).all()  # it changed after every second step
+    assert len(np.unique(state.context["gravity"])) == 3
+
+
 def test_a_feature_of_the_users_own():
     def crosswind(model: Any, constants: Any, value: Any) -> Any:
         return {"opt.wind": constants["opt.wind"].at[1].set(value)}

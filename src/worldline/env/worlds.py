@@ -366,9 +366,9 @@ class Worlds:
         ended = terminated | truncated
         if every := self.resample_every:
             due = (steps // every > state.steps // every) & ~ended
-            stepped = self._resample(stepped, due)
+            stepped = self._resample(stepped, due)  # what is seen of the context follows
         fresh = self._reset_rows(stepped, ended)
-        return fresh, Step(fresh.obs, reward, terminated, truncated, env.obs, metrics)
+        return fresh, Step(fresh.obs, reward, terminated, truncated, stepped.obs, metrics)
 
     def _resample(self, state: WorldsState, due: Array) -> WorldsState:
         """Draws the constants of the masked worlds again, in the middle of their episodes."""

@@ -80,13 +80,29 @@ def load_policy(run: str | os.PathLike[str], kinds: Sequence[type[Any]] = ()) ->
         if about["format"] == _FORMAT:
             policy: Policy = _put_together(about["policy"], "", arrays, known)
             return policy
+    except PermissionError as error:
+        raise RunError(
+            f"the policy at {str(path)!r} cannot be read: {error.strerror}; ask its owner for the "
+            "right to read it"
+        ) from error
     except _UnknownKindError as error:
         raise RunError(
             f"the policy at {str(path)!r} has a {error}, which is not a network of Worldline's; "
             f"load it with kinds=[{error}]"
         ) from error
+    except MemoryError as error:
+        raise RunError(f"there is no memory for the policy at {str(path)!r}; make room") from error
+    except KeyError as error:
+        raise RunError(
+            f"{str(path)!r} has no {error.args[0]!r}: it is no policy, or a part of one; give a "
+            "policy.npz that Worldline wrote"
+        ) from error
     except Exception as error:  # whatever NumPy and zipfile make of a damaged file
-        raise RunError(f"the policy at {str(path)!r} is damaged; train it again") from error
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RunError(
+            f"the policy at {str(path)!r} is damaged ({why}); `worldline resume` of its run writes "
+            "it again"
+        ) from error
     raise RunError(
         f"the policy at {str(path)!r} has format {about['format']}, and this version reads "
         f"{_FORMAT}; use the version of worldline that made it"

@@ -108,8 +108,14 @@ def _summary(metrics: Metrics, ended: Array) -> Metrics:
         "episode_length": mean_over_ended(lengths),
         "episodes": episodes,
         "diverged": diverged.sum(),
-        **{name: values.mean() for name, values in metrics.items()},
+        **{name: _finite_mean(values) for name, values in metrics.items()},
     }
+
+
+def _finite_mean(values: Array) -> Array:
+    """The mean of the finite values, `()`: a task may give NaN in one world. NaN: there is none."""
+    finite = jnp.isfinite(values)
+    return jnp.where(finite, values, 0).sum() / finite.sum().astype(jnp.float32)
 
 
 class Evaluation(NamedTuple):
@@ -163,7 +169,7 @@ def evaluator(
             state, memory, running, result, time = carry
             noise = None if deterministic else jax.random.fold_in(action_key, time)
             action, memory = policy.step(state.obs, memory, noise)
-            state, step = worlds.step(state, action)
+            state, step = worlds.step(state, action, running)
             now = Evaluation(step.metrics["episode_return"], step.metrics["episode_length"])
             result = jax.tree.map(lambda new, old: jnp.where(running, new, old), now, result)
             running &= ~(step.terminated | step.truncated)

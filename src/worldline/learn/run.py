@@ -59,7 +59,8 @@ def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[P
         start: steps that were taken before, to come to `state`.
 
     Raises:
-        TrainingDivergedError: a metric is no longer finite. The last state yielded was good.
+        TrainingDivergedError: a metric of learning is no longer finite (any but those that begin
+            with `train/`, which describe the episodes). The last state yielded was good.
     """
     began = time.perf_counter()
     step = start
@@ -76,6 +77,8 @@ def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[P
 
 def _check_finite(metrics: dict[str, Any], step: int) -> None:
     for name, value in metrics.items():
+        if name.startswith("train/"):
+            continue
         bad = np.ravel(value)[~np.isfinite(np.ravel(value))]
         if bad.size:
             raise TrainingDivergedError(

@@ -111,9 +111,9 @@ def _of(index: int, value: Any) -> Any:
 
 
 def _known(metrics: dict[str, float]) -> dict[str, float]:
-    """The metrics of an update; without means over episodes where none ended."""
+    """The metrics of an update; without means over nothing, as over episodes where none ended."""
     unknown = () if metrics.get("train/episodes") else ("train/return", "train/episode_length")
-    return {name: value for name, value in metrics.items() if name not in unknown}
+    return {n: value for n, value in metrics.items() if n not in unknown and np.isfinite(value)}
 
 
 def _over_seeds(rows: list[dict[str, float]]) -> dict[str, float]:

@@ -107,7 +107,8 @@ class NativePhysics(Physics):
                     f"the model enables {name!r}, which keeps a memory outside MuJoCo's state; "
                     f"take {name} out of the model's <flag>"
                 )
-        self.digest = f"{model.digest} {reads} {self.num_threads} {gradient}"
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"  # a subclass may do otherwise
+        self.digest = f"{kind} {model.digest} {reads} {self.num_threads} {gradient}"
         self._scratches: dict[tuple[int, int], Scratch] = {}
         self._moved = Scratch(model, reads, self.num_threads, converging(model.mj))
         numbers = self._scratch().rows(1, Job("step", 1, (), ())).numbers
