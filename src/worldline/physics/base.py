@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -145,7 +146,6 @@ class Physics(abc.ABC):
         self.model = model
         self.reads = reads
 
-    @abc.abstractmethod
     def start(
         self,
         qpos: Array,
@@ -162,9 +162,14 @@ class Physics(abc.ABC):
             variation: the world's own constants.
             inputs: initial values of `INPUTS`; those not given are the model's defaults.
             mask: `()` bool.
-        """
 
-    @abc.abstractmethod
+        Raises:
+            VariationError: an unknown field, or a shape that is not the field's.
+            ModelError: an input that is none.
+        """
+        own, given = self.check_variation(variation), self._check_inputs(inputs)
+        return self._begin(jnp.asarray(qpos), jnp.asarray(qvel), own, given, mask)
+
     def step(
         self,
         state: PhysicsState,
@@ -179,6 +184,35 @@ class Physics(abc.ABC):
             inputs: values of `INPUTS` to hold during the step; those not given stay as they are.
             substeps: physics steps to take, 1 or more.
             mask: `()` bool.
+
+        Raises:
+            ModelError: `substeps` is less than 1, or an input that is none.
+        """
+        if substeps < 1:  # MuJoCo's batch would end the process
+            raise ModelError(f"substeps is {substeps}; give 1 or more")
+        after = self._advance(state, self._check_inputs(inputs), substeps, mask)
+        if mask is True:
+            return after
+        return jax.tree.map(lambda new, old: jnp.where(mask, new, old), after, state)
+
+    @abc.abstractmethod
+    def _begin(
+        self,
+        qpos: Array,
+        qvel: Array,
+        variation: dict[str, Array],
+        inputs: dict[str, Array],
+        mask: ArrayLike,
+    ) -> PhysicsState:
+        """What an engine does in `start`, with checked arguments. It may ignore the mask."""
+
+    @abc.abstractmethod
+    def _advance(
+        self, state: PhysicsState, inputs: dict[str, Array], substeps: int, mask: ArrayLike
+    ) -> PhysicsState:
+        """What an engine does in `step`, with checked arguments. It may ignore the mask.
+
+        Where the step fails, the result is the given state with `diverged`; see `unless_failed`.
         """
 
     def vary(self, state: PhysicsState, variation: Variation) -> PhysicsState:
@@ -200,8 +234,17 @@ class Physics(abc.ABC):
         return dataclasses.replace(state, variation=checked)
 
     def check_variation(self, variation: Variation) -> dict[str, Array]:
-        """See `check_variation`."""
+        """A variation as float32 arrays, after a check of its names and shapes.
+
+        Raises:
+            VariationError: an unknown field, a shape that is not the field's, or a field that this
+                engine cannot vary.
+        """
         return check_variation(self.model, variation)
+
+    def _check_inputs(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        """Inputs in MuJoCo's shapes."""
+        return {n: jnp.asarray(x).reshape(self.input_shape(n)) for n, x in inputs.items()}
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """The shape of one of `INPUTS`.
@@ -261,6 +304,12 @@ def acceptable(*arrays: Array) -> Array:
     """Whether all numbers are finite and of a size that MuJoCo accepts, `()` bool."""
     sound = [(jnp.abs(x) < _LARGEST).all() for x in arrays]  # NaN is not
     return jnp.stack(sound).all()
+
+
+def unless_failed(stepped: PhysicsState, before: PhysicsState, failed: Array) -> PhysicsState:
+    """The world after a step; where the step failed, the world before it, marked `diverged`."""
+    after = jax.tree.map(lambda new, old: jnp.where(failed, old, new), stepped, before)
+    return dataclasses.replace(after, diverged=failed)
 
 
 def flat_size(shape: tuple[int, ...]) -> int:

@@ -8,17 +8,16 @@ steps exactly `qvel = qvel0 + n h u` and `qpos = qpos0 + n h qvel0 + h^2 u n (n 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 
 from worldline.model import Model
-from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads, picked
-from worldline.types import Array, ArrayLike, Variation
+from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads, picked, unless_failed
+from worldline.types import Array, ArrayLike
 
 
 class FakePhysics(Physics):
@@ -42,42 +41,33 @@ class FakePhysics(Physics):
         self._fields = {name: np.asarray(getattr(data, name)) for name in reads.named}
         self._push = _push_matrix(model.mj)
 
-    def start(
+    def _begin(
         self,
         qpos: Array,
         qvel: Array,
-        variation: Variation,
-        inputs: Mapping[str, Array],
-        mask: ArrayLike = True,
+        variation: dict[str, Array],
+        inputs: dict[str, Array],
+        mask: ArrayLike,
     ) -> PhysicsState:
-        """See `Physics.start`."""
         del mask  # computing for all is harmless
-        inputs = {name: jnp.asarray(value, jnp.float32) for name, value in inputs.items()}
-        for name in inputs:
-            self.input_shape(name)
         qpos = jnp.asarray(qpos, jnp.float32)
+        changes = {name: jnp.zeros(self.model.data_field(name)[0]) for name in self.reads.changes}
         return PhysicsState(
             qpos=qpos,
             qvel=jnp.asarray(qvel, jnp.float32),
-            act=inputs.get("act", jnp.zeros(self.model.na)),
+            act=jnp.asarray(inputs.get("act", jnp.zeros(self.model.na)), jnp.float32),
             time=jnp.zeros(()),
             fields=self._read(self.reads.fields, qpos),
-            changes={
-                name: jnp.zeros(self.model.data_field(name)[0]) for name in self.reads.changes
-            },
-            variation=self.check_variation(variation),
+            changes=changes,
+            variation=variation,
             diverged=jnp.asarray(False),
-            engine=inputs.get("ctrl", jnp.zeros(self.model.nu)),
+            engine=jnp.asarray(inputs.get("ctrl", jnp.zeros(self.model.nu)), jnp.float32),
         )
 
-    def step(
-        self,
-        state: PhysicsState,
-        inputs: Mapping[str, Array],
-        substeps: int,
-        mask: ArrayLike = True,
+    def _advance(
+        self, state: PhysicsState, inputs: dict[str, Array], substeps: int, mask: ArrayLike
     ) -> PhysicsState:
-        """See `Physics.step`."""
+        del mask
         ctrl = jnp.asarray(inputs.get("ctrl", state.engine), jnp.float32)
         timestep, qacc = self.model.timestep, jnp.asarray(self._push) @ ctrl
 
@@ -88,23 +78,16 @@ class FakePhysics(Physics):
 
         (qpos, qvel), _ = jax.lax.scan(substep, (state.qpos, state.qvel), None, length=substeps)
         before, after = (self._read(self.reads.changes, q) for q in (state.qpos, qpos))
-        stepped = eqx.tree_at(
-            lambda s: (s.qpos, s.qvel, s.time, s.fields, s.changes, s.engine),
+        stepped = dataclasses.replace(
             state,
-            (
-                qpos,
-                qvel,
-                state.time + timestep * substeps,
-                self._read(self.reads.fields, qpos),
-                {name: after[name] - before[name] for name in self.reads.changes},
-                ctrl,
-            ),
+            qpos=qpos,
+            qvel=qvel,
+            time=state.time + timestep * substeps,
+            fields=self._read(self.reads.fields, qpos),
+            changes={name: after[name] - before[name] for name in self.reads.changes},
+            engine=ctrl,
         )
-        failed = ~jnp.isfinite(qvel).all()
-        good = mask & ~failed
-        after = jax.tree.map(lambda new, old: jnp.where(good, new, old), stepped, state)
-        diverged = jnp.where(mask, failed, state.diverged)
-        return eqx.tree_at(lambda s: s.diverged, after, diverged)
+        return unless_failed(stepped, state, ~jnp.isfinite(qvel).all())
 
     def _read(self, names: tuple[str, ...], qpos: Array) -> dict[str, Array]:
         displacement = jnp.mean(qpos - self.model.qpos0) if self.model.nq else jnp.zeros(())

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +32,7 @@ from worldline.physics.base import (
     Reads,
     acceptable,
     picked,
+    unless_failed,
 )
 from worldline.physics.compat import accepted
 from worldline.physics.mjx.constants import DERIVED_FROM, derive
@@ -103,17 +104,15 @@ class MjxPhysics(Physics):
             self._data = _strong(_no_data(model))
         _check_fields(model, self._named)
 
-    def start(
+    def _begin(
         self,
         qpos: Array,
         qvel: Array,
-        variation: Variation,
-        inputs: Mapping[str, Array],
-        mask: ArrayLike = True,
+        variation: dict[str, Array],
+        inputs: dict[str, Array],
+        mask: ArrayLike,
     ) -> PhysicsState:
-        """See `Physics.start`."""
         del mask  # computing for all is harmless
-        variation = self.check_variation(variation)
         given = {name: self._input(name, value) for name, value in inputs.items()}
         with _lenient():
             model = self._varied(variation)
@@ -141,14 +140,10 @@ class MjxPhysics(Physics):
         )
         return _strong(state)
 
-    def step(
-        self,
-        state: PhysicsState,
-        inputs: Mapping[str, Array],
-        substeps: int,
-        mask: ArrayLike = True,
+    def _advance(
+        self, state: PhysicsState, inputs: dict[str, Array], substeps: int, mask: ArrayLike
     ) -> PhysicsState:
-        """See `Physics.step`."""
+        del mask
         engine: MjxState = state.engine
         given = {name: self._input(name, value) for name, value in inputs.items()}
         act = given.pop("act", state.act)
@@ -171,10 +166,7 @@ class MjxPhysics(Physics):
             diverged=jnp.asarray(False),
             engine=MjxState(parts.qacc_warmstart, held, after),
         )
-        moved = mask & healthy
-        kept = jax.tree.map(lambda new, old: jnp.where(moved, new, old), stepped, state)
-        diverged = jnp.where(mask, ~healthy, state.diverged)
-        return _strong(dataclasses.replace(kept, diverged=diverged))
+        return _strong(unless_failed(stepped, state, ~healthy))
 
     def _control_step(
         self, substeps: int, parts: _Parts, held: dict[str, Array], variation: Variation
@@ -182,12 +174,12 @@ class MjxPhysics(Physics):
         """Where the physics steps lead, the fields there, and whether all went well."""
         with _lenient():
             model, data = self._varied(variation), self._data.replace(**held)
-            advance = functools.partial(self._advance, model, data)
+            advance = functools.partial(self._physics_step, model, data)
             parts, _ = jax.lax.scan(lambda p, _: (advance(p), None), parts, None, length=substeps)
             fields = self._after(model, _put(data, parts), parts.fields)
         return (parts, fields), acceptable(parts.qpos, parts.qvel, parts.qacc_warmstart)
 
-    def _advance(self, model: mjx.Model, data: mjx.Data, parts: _Parts) -> _Parts:
+    def _physics_step(self, model: mjx.Model, data: mjx.Data, parts: _Parts) -> _Parts:
         """One physics step."""
         data = step(model, _put(data, parts))
         if FORCES.intersection(self._named):
@@ -222,7 +214,7 @@ class MjxPhysics(Physics):
 
     def _input(self, name: str, value: ArrayLike) -> Array:
         """An input in MuJoCo's shape and the engine's precision."""
-        return _like(value, getattr(self._data, name)).reshape(self.input_shape(name))
+        return _like(value, getattr(self._data, name))
 
     def _model_for(self, asked: frozenset[str]) -> mjx.Model:
         """MJX's form of the model, where the constants `asked` need not be zero."""

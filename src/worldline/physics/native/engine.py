@@ -116,30 +116,20 @@ class NativePhysics(Physics):
         self._layout = Layout(model, reads, 2 * numbers.size)
         self._qpos_chart = Chart(model.nq, quaternions(model.mj))
 
-    def start(
+    def _begin(
         self,
         qpos: Array,
         qvel: Array,
-        variation: Variation,
-        inputs: Mapping[str, Array],
-        mask: ArrayLike = True,
+        variation: dict[str, Array],
+        inputs: dict[str, Array],
+        mask: ArrayLike,
     ) -> PhysicsState:
-        """See `Physics.start`."""
-        variation = self.check_variation(variation)
         call = _Call("start", 0, tuple(sorted(inputs)), tuple(variation), self)
-        state = {"qpos": jnp.asarray(qpos), "qvel": jnp.asarray(qvel)}
-        return self._run(call, state, inputs, variation, mask)
+        return self._run(call, {"qpos": qpos, "qvel": qvel}, inputs, variation, mask)
 
-    def step(
-        self,
-        state: PhysicsState,
-        inputs: Mapping[str, Array],
-        substeps: int,
-        mask: ArrayLike = True,
+    def _advance(
+        self, state: PhysicsState, inputs: dict[str, Array], substeps: int, mask: ArrayLike
     ) -> PhysicsState:
-        """See `Physics.step`."""
-        if substeps < 1:  # of which MuJoCo's batch would end the process
-            raise ModelError(f"substeps is {substeps}; give 1 or more")
         call = _Call("step", substeps, tuple(sorted(inputs)), tuple(sorted(state.variation)), self)
         words = {"words": state.engine.words}
         moving = (state.qpos, state.qvel, state.act)
@@ -148,10 +138,7 @@ class NativePhysics(Physics):
             name: _since(change, *(_moved_by(name, it) for it in (after, state)))
             for name, change in after.changes.items()
         }
-        after = dataclasses.replace(after, changes=changes)
-        if mask is True:
-            return after
-        return jax.tree.map(lambda new, old: jnp.where(mask, new, old), after, state)
+        return dataclasses.replace(after, changes=changes)
 
     def _run(
         self,
@@ -169,8 +156,7 @@ class NativePhysics(Physics):
         """
         operands = [jnp.asarray(mask, bool), *state.values()]
         for name in call.inputs:
-            value = jnp.asarray(inputs[name], jnp.float32)
-            operands.append(value.reshape(self.input_shape(name)))
+            operands.append(jnp.asarray(inputs[name], jnp.float32))
         operands += [variation[name] for name in call.variation]
         operands += moving
         layout = self._layout.results

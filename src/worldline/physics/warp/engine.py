@@ -32,6 +32,7 @@ from worldline.physics.base import (
     Reads,
     acceptable,
     picked,
+    unless_failed,
 )
 from worldline.physics.warp.model import check_model, check_reads, check_variation
 from worldline.physics.warp.rows import (
@@ -107,18 +108,16 @@ class WarpPhysics(Physics):
         #: Jobs as programs of their own, for calls that no other program makes.
         self.programs: dict[Job, Callable[..., Any]] = {}
 
-    def start(
+    def _begin(
         self,
         qpos: Array,
         qvel: Array,
-        variation: Variation,
-        inputs: Mapping[str, Array],
-        mask: ArrayLike = True,
+        variation: dict[str, Array],
+        inputs: dict[str, Array],
+        mask: ArrayLike,
     ) -> PhysicsState:
-        """See `Physics.start`."""
         del mask  # computing for all is harmless
-        variation = self._own(variation)
-        given = self._defaults | self._given(inputs)
+        given = self._defaults | {name: _real(value) for name, value in inputs.items()}
         act, held = jnp.asarray(given["act"]), {name: given[name] for name in self._held}
         state = {"qpos": _real(qpos), "qvel": _real(qvel), "act": act}
         results = self._run("start", 0, variation, {**state, **held, **variation})
@@ -138,18 +137,12 @@ class WarpPhysics(Physics):
             ),
         )
 
-    def step(
-        self,
-        state: PhysicsState,
-        inputs: Mapping[str, Array],
-        substeps: int,
-        mask: ArrayLike = True,
+    def _advance(
+        self, state: PhysicsState, inputs: dict[str, Array], substeps: int, mask: ArrayLike
     ) -> PhysicsState:
-        """See `Physics.step`."""
-        if substeps < 1:
-            raise ModelError(f"substeps is {substeps}; give 1 or more")
+        del mask
         engine: WarpState = state.engine
-        given = self._given(inputs)
+        given = {name: _real(value) for name, value in inputs.items()}
         act = given.pop("act", state.act)
         held = engine.inputs | given
         moving = (state.qpos, state.qvel, act, state.time, engine.qacc_warmstart)
@@ -171,27 +164,21 @@ class WarpPhysics(Physics):
         # Warp's clamps make a number of a control that is none.
         after_it = [results[name] for name in ("qpos", "qvel", "qacc_warmstart")]
         well = acceptable(*given.values(), *after_it) & ~lost(results[OVERFLOW])
-        moved = mask & well
-        kept = jax.tree.map(lambda new, old: jnp.where(moved, new, old), stepped, state)
-        return dataclasses.replace(kept, diverged=jnp.where(mask, ~well, state.diverged))
+        return unless_failed(stepped, state, ~well)
 
     def vary(self, state: PhysicsState, variation: Variation) -> PhysicsState:
-        """See `Physics.vary`."""
+        """The world with other constants from now on, and with what follows from them."""
         state = super().vary(state, variation)
         if not state.engine.derived:
             return state
         derived = self._run("vary", 0, state.variation, dict(state.variation))
         return dataclasses.replace(state, engine=state.engine._replace(derived=derived))
 
-    def _own(self, variation: Variation) -> dict[str, Array]:
-        """A world's own constants, if Warp can have them of each world."""
-        checked = self.check_variation(variation)
+    def check_variation(self, variation: Variation) -> dict[str, Array]:
+        """See `Physics.check_variation`: of each world, if Warp can have them of each world."""
+        checked = super().check_variation(variation)
         check_variation(checked)
         return checked
-
-    def _given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Inputs in MuJoCo's shapes."""
-        return {k: _real(value).reshape(self.input_shape(k)) for k, value in inputs.items()}
 
     def _run(
         self, kind: Any, substeps: int, variation: Variation, operands: Mapping[str, ArrayLike]
