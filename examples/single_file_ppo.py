@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-import worldline  # noqa: F401 # its tasks are Gymnasium's from here on
+import worldline.bridges.gymnasium  # noqa: F401 # registers its tasks with Gymnasium
 
 WORLDS, LENGTH, EPOCHS, MINIBATCH = 64, 32, 8, 512
 DISCOUNT, GAE_LAMBDA, CLIP = 0.99, 0.95, 0.2

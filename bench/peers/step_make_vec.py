@@ -9,7 +9,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 from protocol import serve_steps
 
-import worldline  # noqa: F401 # its tasks are Gymnasium's from here on
+import worldline.bridges.gymnasium  # noqa: F401 # registers its tasks with Gymnasium
 from worldline.tuning import tune_process
 
 

@@ -1,8 +1,8 @@
 """Worldline's tasks in Gymnasium's registry: `gym/ant` as `worldline/gym-ant-v0`.
 
-Gymnasium has no plug-ins: an id exists once somebody has registered it. `import worldline` does so
-where Gymnasium is imported already; `gymnasium.make("worldline:worldline/gym-ant-v0")` imports
-Worldline by itself. This module imports neither JAX nor MuJoCo.
+Gymnasium has no plug-ins: an id exists once somebody has registered it. Importing
+`worldline.bridges.gymnasium` does so, and `import worldline` where Gymnasium is imported already.
+This module imports neither JAX nor MuJoCo.
 """
 
 from __future__ import annotations
