@@ -26,6 +26,8 @@ from worldline.tasks.registry import list_tasks, make
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Has a test of its own.
+PATCHES = ROOT / "docs" / "contributing.md"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 #: Commands that need peers.
@@ -146,7 +148,7 @@ def cases(files: list[Path]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("page", cases([page for page in PAGES if blocks(page)]))
+@pytest.mark.parametrize("page", cases([page for page in PAGES if blocks(page) and page != PATCHES]))
 def test_the_code_of_a_page_runs(page, module):
     skip_without_extras("".join(block.code for block in blocks(page)))
     for block in blocks(page):
