@@ -148,7 +148,9 @@ def cases(files: list[Path]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("page", cases([page for page in PAGES if blocks(page) and page != PATCHES]))
+@pytest.mark.parametrize(
+    "page", cases([page for page in PAGES if blocks(page) and page != PATCHES])
+)
 def test_the_code_of_a_page_runs(page, module):
     skip_without_extras("".join(block.code for block in blocks(page)))
     for block in blocks(page):

@@ -4,6 +4,8 @@ import copy
 import dataclasses
 import functools
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ import numpy as np
 import pytest
 
 import toys
-from worldline.errors import ModelError, VariationError
+from worldline.errors import ConfigError, ModelError, VariationError
 from worldline.model import Model
 from worldline.physics.base import Reads
 from worldline.physics.mjx.engine import MjxPhysics, refusal
+from worldline.physics.mjx.source import check_installed
 from worldline.physics.native import NativePhysics
 from worldline.tasks.gym.base import assets
 
@@ -305,3 +308,39 @@ def test_a_state_holds_the_inputs_that_are_given() -> None:
     start = functools.partial(physics.start, variation={}, inputs={})
     qpos, qvel = jnp.zeros(physics.model.nq), jnp.zeros(physics.model.nv)
     assert jax.eval_shape(start, qpos, qvel).engine.inputs.keys() == {"ctrl"}
+
+
+WITHOUT = """
+import sys
+sys.modules["mujoco.mjx"] = None
+import worldline
+import worldline.train
+from worldline.cli.listing import tasks
+
+worldline.make("robot/reach")
+print(*[line for line in tasks() if "robot/reach" in line])
+try:
+    worldline.make("robot/reach", physics="mjx")
+except worldline.WorldlineError as error:
+    print(error)
+"""
+
+
+def test_without_mjx_all_else_works_and_the_error_says_what_to_install():
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    listed, error = done.stdout.splitlines()
+    assert listed.endswith("native, warp")
+    assert error.endswith("pip install 'worldline[mjx]'")
+
+
+def test_mjx_is_not_imported_unless_it_is_asked_for():
+    code = "import sys, worldline; worldline.make('gym/ant'); print('mujoco.mjx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_another_version_of_mjx_is_refused_with_both_versions(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "4.2.0")
+    with pytest.raises(ConfigError, match=r"mujoco-mjx 3\.17, and 4\.2\.0 is installed"):
+        check_installed()

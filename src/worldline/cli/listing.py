@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import textwrap
 from collections.abc import Iterator
 
 from worldline.env.task import reads_of
 from worldline.errors import MissingExtraError, VariationError
 from worldline.model import Model
-from worldline.physics.mjx import engine as mjx
-from worldline.physics.warp import engine as warp
+from worldline.physics import refusal
 from worldline.tasks.registry import list_tasks, load_task, make
 from worldline.variation import features_of
 from worldline.variation.distributions import text
@@ -19,6 +19,7 @@ from worldline.variation.targets import FIELD_PREFIXES
 
 def tasks() -> Iterator[str]:
     """A line for each task: observation, action, control rate, steps an episode, engines."""
+    others = [name for name in ("mjx", "warp") if _is_installed(name)]
     row = "{:30} {:>12} {:>8} {:>10} {:>8}   {}"
     yield row.format("task", "observation", "action", "control", "episode", "engines")
     for name in list_tasks():
@@ -32,9 +33,14 @@ def tasks() -> Iterator[str]:
         rate = f"{1 / env.task.control_timestep:.0f} Hz"
         length = env.task.episode_length or "-"
         reads = reads_of(env.task)
-        others = (it for it in (mjx, warp) if not it.refusal(env.model, reads))
-        engines = ", ".join(("native", *(it.__name__.split(".")[2] for it in others)))
+        able = (it for it in others if not refusal(it, env.model, reads))
+        engines = ", ".join(("native", *able))
         yield row.format(name, size, str(action.shape), rate, length, engines)
+
+
+def _is_installed(engine: str) -> bool:
+    module = {"mjx": "mujoco.mjx", "warp": "mujoco_warp"}[engine]
+    return importlib.util.find_spec(module) is not None
 
 
 def fields_of(name: str) -> Iterator[str]:

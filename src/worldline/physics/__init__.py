@@ -26,6 +26,16 @@ def engines() -> tuple[str, ...]:
     return tuple(_ENGINES)
 
 
+def refusal(engine: str, model: Model, reads: Reads) -> str:
+    """Why `mjx` or `warp` cannot run a model, in one line; empty where it can. Builds no engine.
+
+    Raises:
+        MissingExtraError: the engine is not installed.
+    """
+    module = importlib.import_module(f"worldline.physics.{engine}.engine")
+    return cast(str, module.refusal(model, reads))
+
+
 def make_physics(engine: Engine, model: Model, reads: Reads) -> Physics:
     """Builds an engine for a model.
 

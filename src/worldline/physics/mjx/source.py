@@ -7,11 +7,38 @@ globals of ours; MJX itself stays as it is for everyone else.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import importlib.util
 import inspect
 import io
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from worldline.errors import ConfigError, MissingExtraError
+
+#: The version whose private parts are used here.
+TESTED = "3.17"
+
+
+def check_installed() -> None:
+    """Refuses a machine without MJX, or with a version whose private parts may be others.
+
+    Raises:
+        MissingExtraError: MJX is not installed.
+        ConfigError: it is of another version than the one that is tested.
+    """
+    if importlib.util.find_spec("mujoco.mjx") is None:
+        raise MissingExtraError("the engine 'mjx'", "mjx")
+    version = importlib.metadata.version("mujoco-mjx")
+    if not version.startswith(f"{TESTED}."):
+        raise ConfigError(
+            f"the engine 'mjx' uses private parts of mujoco-mjx {TESTED}, and {version} is "
+            "installed: pip install 'worldline[mjx]'"
+        )
+
+
+check_installed()
 
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     from mujoco import mjx as mjx  # says which optional parts are absent
