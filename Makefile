@@ -2,8 +2,6 @@
 PYTHON ?= python3
 # Optional parts to install and test as well, such as EXTRAS=torchrl,sb3. `make test EXTRAS=` installs none.
 EXTRAS ?= mjx,suite,warp
-# A file of pip's constraints: which versions to install.
-CONSTRAINTS ?=
 # What PyTorch to install where one of them needs it.
 TORCH  ?= torch
 VENV   ?= .venv
@@ -21,7 +19,7 @@ UV      := $(shell command -v uv)
 pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations 15
 pip_in   = $(if $(UV),$(UV) pip install --python $(1)/bin/python,$(1)/bin/python -m pip install)
 
-.PHONY: help train test fast bridges part nightly parity check format bench docs build clean
+.PHONY: help train test fast part nightly parity check format bench docs build clean
 
 help:
 	@echo "make train    install, then train $(TASK) and show the result"
@@ -37,8 +35,7 @@ $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(if $(torch),$(BIN)/python -m pip install --quiet $(torch))
-	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) \
-		--editable '.[dev$(extras)]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev$(extras)]'
 	@# The suite's models. On Python 3.13 a dependency of dm_control has no wheel, and nothing here needs it.
 	$(if $(findstring suite,$(EXTRAS)),$(BIN)/python -m pip install --quiet --no-deps 'dm-control>=1.0.50')
 	@touch $@
@@ -52,15 +49,11 @@ test: fast
 fast: $(INSTALLED)
 	$(pytest) -m "not slow and not exhaustive"
 
-# The tests that need PyTorch.
-bridges: $(INSTALLED)
-	$(pytest) -m "not exhaustive" tests/bridges tests/test_docs.py
-
-# One part in PARTS of the exhaustive tests, another one each day.
+# One part in PARTS of the engines' and tasks' exhaustive tests, another one each day.
 PARTS ?= 24
 PART  ?= $(shell expr $$(date +%j | sed 's/^0*//') % $(PARTS))
 part: $(INSTALLED)
-	WORLDLINE_PART=$(PART)/$(PARTS) $(pytest) -m exhaustive
+	WORLDLINE_PART=$(PART)/$(PARTS) $(pytest) -m exhaustive tests/physics tests/tasks
 
 nightly: test parity
 	$(pytest) -m exhaustive

@@ -41,6 +41,16 @@ def quick_compilation(request: pytest.FixtureRequest) -> None:
     jax.config.update("jax_disable_most_optimizations", not trains)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `WORLDLINE_PART=i/n`, keeps one part in n of the exhaustive tests: see `make part`."""
+    if part := os.environ.get("WORLDLINE_PART"):
+        number, parts = map(int, part.split("/"))
+        whole = sorted(item.nodeid for item in items if item.get_closest_marker("exhaustive"))
+        others = set(whole) - set(whole[number % parts :: parts])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
+        items[:] = [item for item in items if item.nodeid not in others]
+
+
 @pytest.fixture
 def nans_allowed() -> Iterator[None]:
     """For tests that make a simulation fail, or a task give NaN, to see what becomes of it.
