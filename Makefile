@@ -1,10 +1,10 @@
 # The same commands as CI. `make train` and `make test` do all set-up on a fresh machine.
 PYTHON ?= python3
-# Optional parts to install and test as well, such as EXTRAS=torchrl,sb3. `make test EXTRAS=` installs none.
-EXTRAS ?= mjx,suite,warp
+# Optional parts to install and test as well, such as EXTRAS=torchrl,sb3.
+EXTRAS ?=
 # What PyTorch to install where one of them needs it.
 TORCH  ?= torch
-VENV   ?= .venv
+VENV   := .venv
 BIN    := $(VENV)/bin
 TASK   ?= gym/half-cheetah
 extras  = $(if $(EXTRAS),$(COMMA)$(EXTRAS))
@@ -36,8 +36,8 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(if $(torch),$(BIN)/python -m pip install --quiet $(torch))
 	$(BIN)/python -m pip install --quiet --editable '.[dev$(extras)]'
-	@# The suite's models. On Python 3.13 a dependency of dm_control has no wheel, and nothing here needs it.
-	$(if $(findstring suite,$(EXTRAS)),$(BIN)/python -m pip install --quiet --no-deps 'dm-control>=1.0.50')
+	@# On Python 3.13 without its dependencies, one of which has no wheel there; nothing here needs it.
+	$(BIN)/python -m pip install --quiet --no-deps 'dm-control>=1.0.50'
 	@touch $@
 
 train: $(INSTALLED)
