@@ -62,7 +62,7 @@ def fields_of(name: str) -> Iterator[str]:
         bounds = f"{feature.low:.3g} to {feature.high:.3g}"
         yield f"  {feature.name:24} {feature.default:>8.4g}  {bounds:14} {feature.unit}".rstrip()
     yield "\nmodel fields, for a Domain in Python: shape, and lowest to highest value in the model"
-    for kind, prefixes in {**FIELD_PREFIXES, "option": ("opt.",)}.items():
+    for kind, prefixes in FIELD_PREFIXES.items():
         names = [] if kind == "option" else [name for name in model.names(kind) if name]
         lines = list(_constants(model, prefixes))
         if lines:

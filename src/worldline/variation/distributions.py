@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -26,15 +27,12 @@ def _number(value: Number) -> Array:
 
 
 class Distribution(eqx.Module):
-    """A distribution of a number, or of a vector of independent ones: a pytree of its parameters.
-
-    Its `shape` is that of one draw: `()` where the parameters are numbers.
-    """
+    """The law of a number, or of a vector of independent ones: a pytree of its parameters."""
 
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """The shape of one draw."""
+        """The shape of one draw: `()` where the parameters are numbers."""
 
     @abc.abstractmethod
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
@@ -46,14 +44,9 @@ class Distribution(eqx.Module):
 
     def corners(self) -> Iterator[NDArray]:
         """Draws among which are the extremes of any function that is affine in each element."""
-        low, high = (np.broadcast_to(end, self.shape) for end in self.support())
+        low, high = self.support()
         for pick in itertools.product((False, True), repeat=low.size):
             yield np.where(np.reshape(pick, low.shape), high, low)
-
-
-def _check_order(low: Array, high: Array, what: str) -> None:
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
-        raise VariationError(f"{what} from {text(low)} to {text(high)}; give finite low <= high")
 
 
 def text(value: ArrayLike) -> str:
@@ -64,7 +57,33 @@ def text(value: ArrayLike) -> str:
     return f"[{', '.join(map(text, array))}]"
 
 
-class Uniform(Distribution):
+class _Between(Distribution):
+    """A distribution between two bounds; every parameter is a number, or a vector of them."""
+
+    low: Array
+    high: Array
+
+    def __check_init__(self) -> None:
+        finite = (np.isfinite(getattr(self, field.name)) for field in dataclasses.fields(self))
+        if not (all(x.all() for x in finite) and (self.low <= self.high).all()):
+            raise VariationError(
+                f"{type(self).__name__} from {text(self.low)} to {text(self.high)}; give finite "
+                "low <= high"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one draw: `()` where the parameters are numbers."""
+        parameters = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return np.broadcast_shapes(*(x.shape for x in parameters))
+
+    def support(self) -> tuple[NDArray, NDArray]:
+        """The lowest and the highest value, `shape` each."""
+        low, high = (np.asarray(end, np.float64) for end in (self.low, self.high))
+        return np.broadcast_to(low, self.shape), np.broadcast_to(high, self.shape)
+
+
+class Uniform(_Between):
     """Every value from `low` to `high` alike.
 
     Args:
@@ -75,30 +94,15 @@ class Uniform(Distribution):
         VariationError: `low` is above `high`, or one is not finite.
     """
 
-    low: Array
-    high: Array
-
     def __init__(self, low: Number, high: Number) -> None:
         self.low, self.high = _number(low), _number(high)
-
-    def __check_init__(self) -> None:
-        _check_order(self.low, self.high, "Uniform")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one draw."""
-        return np.broadcast_shapes(self.low.shape, self.high.shape)
 
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
         """Independent draws, `(*lead, *shape)`."""
         return jax.random.uniform(key, (*lead, *self.shape), minval=self.low, maxval=self.high)
 
-    def support(self) -> tuple[NDArray, NDArray]:
-        """The lowest and the highest value."""
-        return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
 
-
-class LogUniform(Distribution):
+class LogUniform(_Between):
     """Uniform in the logarithm: half of the draws lie below `sqrt(low * high)`.
 
     Args:
@@ -109,21 +113,12 @@ class LogUniform(Distribution):
         VariationError: `low` is above `high` or not positive, or one is not finite.
     """
 
-    low: Array
-    high: Array
-
     def __init__(self, low: Number, high: Number) -> None:
         self.low, self.high = _number(low), _number(high)
 
     def __check_init__(self) -> None:
-        _check_order(self.low, self.high, "LogUniform")
         if (self.low <= 0).any():
             raise VariationError(f"LogUniform from {text(self.low)}; give low above 0")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one draw."""
-        return np.broadcast_shapes(self.low.shape, self.high.shape)
 
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
         """Independent draws, `(*lead, *shape)`."""
@@ -131,12 +126,8 @@ class LogUniform(Distribution):
         drawn = jax.random.uniform(key, (*lead, *self.shape), minval=low, maxval=high)
         return jnp.clip(jnp.exp(drawn), self.low, self.high)
 
-    def support(self) -> tuple[NDArray, NDArray]:
-        """The lowest and the highest value."""
-        return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
 
-
-class TruncatedNormal(Distribution):
+class TruncatedNormal(_Between):
     """A normal distribution, cut off below `low` and above `high`.
 
     Args:
@@ -152,34 +143,19 @@ class TruncatedNormal(Distribution):
 
     mean: Array
     std: Array
-    low: Array
-    high: Array
 
     def __init__(self, mean: Number, std: Number, low: Number, high: Number) -> None:
         self.mean, self.std, self.low, self.high = map(_number, (mean, std, low, high))
 
     def __check_init__(self) -> None:
-        _check_order(self.low, self.high, "TruncatedNormal")
-        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all()):
-            raise VariationError(f"TruncatedNormal of {text(self.mean)}, {text(self.std)}")
         if (self.std <= 0).any():
             raise VariationError(f"TruncatedNormal with std {text(self.std)}; give more than 0")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one draw."""
-        parameters = (self.mean, self.std, self.low, self.high)
-        return np.broadcast_shapes(*(x.shape for x in parameters))
 
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
         """Independent draws, `(*lead, *shape)`."""
         low, high = ((end - self.mean) / self.std for end in (self.low, self.high))
         drawn = jax.random.truncated_normal(key, low, high, (*lead, *self.shape))
         return jnp.clip(self.mean + self.std * drawn, self.low, self.high)
-
-    def support(self) -> tuple[NDArray, NDArray]:
-        """The lowest and the highest value."""
-        return np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
 
 
 class Choice(Distribution):
@@ -212,7 +188,7 @@ class Choice(Distribution):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one draw."""
+        """The shape of one draw: `()` where the values are numbers."""
         return self.values.shape[1:]
 
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
@@ -221,7 +197,7 @@ class Choice(Distribution):
         return self.values[jax.random.choice(key, len(self.values), lead, p=share)]
 
     def support(self) -> tuple[NDArray, NDArray]:
-        """The lowest and the highest value."""
+        """The lowest and the highest value, `shape` each."""
         values = np.asarray(self.values, np.float64)[np.asarray(self.weights) > 0]
         return values.min(axis=0), values.max(axis=0)
 

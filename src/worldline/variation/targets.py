@@ -30,14 +30,7 @@ FIELD_PREFIXES = {
     "actuator": ("actuator_",),
     "camera": ("cam_",),
     "light": ("light_",),
-}
-
-#: Degrees of freedom of a joint of each type.
-_DOFS = {
-    int(mujoco.mjtJoint.mjJNT_FREE): 6,
-    int(mujoco.mjtJoint.mjJNT_BALL): 3,
-    int(mujoco.mjtJoint.mjJNT_SLIDE): 1,
-    int(mujoco.mjtJoint.mjJNT_HINGE): 1,
+    "option": ("opt.",),
 }
 
 
@@ -81,9 +74,7 @@ class Target:
             )
         if not self.field.startswith("dof_"):
             return np.array(ids)
-        mj = model.mj
-        dofs = [int(mj.jnt_dofadr[i]) + np.arange(_DOFS[int(mj.jnt_type[i])]) for i in ids]
-        return np.concatenate(dofs)
+        return np.flatnonzero(np.isin(model.mj.dof_jntid, ids))
 
     def __str__(self) -> str:
         names = ", ".join(map(repr, self.patterns))
@@ -92,10 +83,10 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Objects:
-    """Objects of one kind by name; an attribute is a model field of theirs, as a `Target`."""
+    """Objects of one kind by name, or the model's options; an attribute is a field of theirs."""
 
     kind: str
-    patterns: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Target:
         if name.startswith("__"):
@@ -105,29 +96,14 @@ class Objects:
         prefixes = FIELD_PREFIXES[self.kind]
         for prefix in prefixes:
             if prefix + name in MODEL_FIELDS:
-                return Target(prefix + name, self.kind, self.patterns)
+                return Target(prefix + name, self.kind if self.patterns else "", self.patterns)
         known = [f.removeprefix(p) for p in prefixes for f in MODEL_FIELDS if f.startswith(p)]
-        raise VariationError(
-            f"a {self.kind} has no {name!r} that can vary{did_you_mean(name, known)}"
-        )
+        owner = f"a {self.kind} has no" if self.patterns else f"the model has no {self.kind}"
+        raise VariationError(f"{owner} {name!r} that can vary{did_you_mean(name, known)}")
 
 
-class _Options:
-    """Options of the model: `opt.gravity` is a `Target`."""
-
-    def __getattr__(self, name: str) -> Target:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        from mujoco.batch import MODEL_FIELDS
-
-        if f"opt.{name}" not in MODEL_FIELDS:
-            known = [f.removeprefix("opt.") for f in MODEL_FIELDS if f.startswith("opt.")]
-            raise VariationError(f"there is no option {name!r}{did_you_mean(name, known)}")
-        return Target(f"opt.{name}")
-
-
-#: Options of the model, such as `opt.gravity`.
-opt = _Options()
+#: Options of the model: `opt.gravity`.
+opt = Objects("option")
 
 
 def _objects(kind: str, patterns: tuple[str, ...]) -> Objects:
