@@ -69,10 +69,18 @@ class Cameras:
 
     def specs(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shape and type of each image in an observation."""
+        stacks = {n: c.stack for view, c in self.views.items() for n in c.images(view)}
         return {
             name: jax.ShapeDtypeStruct(
-                (camera.height, camera.width, channels * camera.stack), np.dtype(dtype)
+                (*frame.shape[:2], frame.shape[2] * stacks[name]), frame.dtype
             )
+            for name, frame in self.frame_specs().items()
+        }
+
+    def frame_specs(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shape and type of one frame of each image, in the order in which they are drawn."""
+        return {
+            name: jax.ShapeDtypeStruct((camera.height, camera.width, channels), dtype)
             for view, camera in self.views.items()
             for name, (channels, dtype) in camera.images(view).items()
         }
@@ -84,8 +92,11 @@ class Cameras:
             physics: the world.
             mask: `()` bool; where False nothing is drawn, and the images are unspecified.
         """
-        frames = self._frames(physics, mask)
-        return {name: jnp.tile(frames[name], (1, 1, self._stacks[name])) for name in frames}
+        specs = self.specs()
+        return {
+            name: jnp.tile(frame, (1, 1, specs[name].shape[2] // frame.shape[2]))
+            for name, frame in self._frames(physics, mask).items()
+        }
 
     def following(
         self, physics: PhysicsState, before: Mapping[str, Array], mask: ArrayLike = True
@@ -103,14 +114,6 @@ class Cameras:
             for name, frame in frames.items()
         }
 
-    @functools.cached_property
-    def _stacks(self) -> dict[str, int]:
-        return {
-            name: camera.stack
-            for view, camera in self.views.items()
-            for name in camera.images(view)
-        }
-
     def _frames(self, physics: PhysicsState, mask: ArrayLike) -> dict[str, Array]:
         """One frame of every image."""
         world = {"qpos": physics.qpos}
@@ -122,7 +125,8 @@ class Cameras:
             )
         drawing = _Drawing(self, tuple(world))
         operands = [jnp.asarray(mask, bool), *map(jax.lax.stop_gradient, world.values())]
-        return dict(zip(drawing.frames, _images.bind(*operands, drawing=drawing), strict=True))
+        frames = _images.bind(*operands, drawing=drawing)
+        return dict(zip(self.frame_specs(), frames, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,15 +141,6 @@ class _Drawing:
         """Tells calls apart; the same in every process."""
         model, views, renderer = self.cameras._made_of
         return f"draw {model.digest} {views} {renderer} {self.operands}"
-
-    @property
-    def frames(self) -> dict[str, tuple[tuple[int, int, int], np.dtype[Any]]]:
-        """Shape and type of a frame of each image."""
-        return {
-            name: ((camera.height, camera.width, channels), np.dtype(dtype))
-            for view, camera in self.cameras.views.items()
-            for name, (channels, dtype) in camera.images(view).items()
-        }
 
     def __call__(self, mask: NDArray, *operands: NDArray) -> list[NDArray]:
         """Draws on the host; calls no JAX. Operands and images have the same leading axes."""
@@ -191,7 +186,8 @@ def _evaluate(*operands: Array, drawing: _Drawing) -> list[Array]:
 @_images.def_abstract_eval
 def _shapes(mask: Any, *_: Any, drawing: _Drawing) -> list[jax.core.ShapedArray]:
     return [
-        jax.core.ShapedArray(mask.shape + shape, dtype) for shape, dtype in drawing.frames.values()
+        jax.core.ShapedArray((*mask.shape, *frame.shape), frame.dtype)
+        for frame in drawing.cameras.frame_specs().values()
     ]
 
 

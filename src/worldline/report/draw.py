@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,17 @@ import mujoco
 import numpy as np
 
 from worldline.errors import RendererUnavailableError
+from worldline.files import whole_file
 from worldline.rendering.base import View
 from worldline.rendering.frames import MOST, filmed
 from worldline.rendering.pool import open_pool
 from worldline.rendering.scene import NDArray
 from worldline.rendering.viewpoint import CameraPath
 
-_STRIP_FRAMES, _STRIP_COLUMNS, _GAP = 8, 4, 4
+#: Pixels between the pictures of a montage.
+GAP = 4
+
+_STRIP_FRAMES, _STRIP_COLUMNS = 8, 4
 _FRAMES_AT_A_TIME = 64
 
 
@@ -92,12 +96,12 @@ def _with_views(scene: NDArray, views: list[NDArray]) -> NDArray:
     cell = height // max(len(views), 2) // 2 * 2
     column = np.full((height, cell, 3), 255, np.uint8)
     for place, view in enumerate(views):
-        picture = _enlarged(view, cell)
+        picture = enlarged(view, cell)
         column[place * cell :][: len(picture), : picture.shape[1]] = picture
     return np.concatenate([scene, column], axis=1)
 
 
-def _enlarged(picture: NDArray, side: int) -> NDArray:
+def enlarged(picture: NDArray, side: int) -> NDArray:
     """A picture as large as fits into a square of `side` pixels, without smoothing."""
     height, width = picture.shape[:2]
     scale = side / max(height, width)
@@ -108,60 +112,62 @@ def _enlarged(picture: NDArray, side: int) -> NDArray:
     return picture[rows][:, columns]
 
 
+def montage(pictures: Sequence[NDArray], columns: int) -> NDArray:
+    """Pictures of one size `(height, width, 3)` in rows of `columns`, white gaps between them."""
+    height, width, _ = pictures[0].shape
+    rows = -(-len(pictures) // columns)
+    size = rows * (height + GAP) - GAP, columns * (width + GAP) - GAP
+    whole = np.full((*size, 3), 255, np.uint8)
+    for place, picture in enumerate(pictures):
+        row, column = place // columns * (height + GAP), place % columns * (width + GAP)
+        whole[row : row + height, column : column + width] = picture
+    return whole
+
+
 @contextlib.contextmanager
 def _video(path: Path, fps: float) -> Iterator[Any]:
     """An encoder for a file that browsers play: H.264 in yuv420p."""
     import imageio.v2 as imageio
 
-    with _whole(path) as partial:
-        writer = imageio.get_writer(
-            partial,
-            format="FFMPEG",
-            mode="I",
-            fps=fps,
-            codec="libx264",
-            pixelformat="yuv420p",
-            quality=8,
-            macro_block_size=2,
-            ffmpeg_log_level="error",
-            output_params=["-movflags", "+faststart"],
-        )
+    partial = path.with_name(f".{path.stem}.part{path.suffix}")  # the suffix names the format
+    writer = imageio.get_writer(
+        partial,
+        format="FFMPEG",
+        mode="I",
+        fps=fps,
+        codec="libx264",
+        pixelformat="yuv420p",
+        quality=8,
+        macro_block_size=2,
+        ffmpeg_log_level="error",
+        output_params=["-movflags", "+faststart"],
+    )
+    try:
         with contextlib.closing(writer):
             yield writer
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _write_strip(path: Path, stills: dict[int, NDArray], fps: float) -> None:
     """A few frames side by side, the time of each written on it."""
     from PIL import Image, ImageDraw, ImageFont
 
-    height, width, _ = next(iter(stills.values())).shape
-    columns = min(_STRIP_COLUMNS, len(stills))
-    rows = -(-len(stills) // columns)
-    size = columns * (width + _GAP) - _GAP, rows * (height + _GAP) - _GAP
-    canvas = Image.new("RGB", size, "white")
-    font = ImageFont.load_default(height / 16)
-    for place, (index, image) in enumerate(sorted(stills.items())):
-        tile = Image.fromarray(image)
-        text = f"{index / fps:.2f} s"
-        position = (width * 0.025, height * 0.025)
+    tiles = []
+    for index, image in sorted(stills.items()):
+        tile, (height, width, _) = Image.fromarray(image), image.shape
         ImageDraw.Draw(tile).text(
-            position, text, font=font, fill="white", stroke_width=height / 200, stroke_fill="black"
+            (width * 0.025, height * 0.025),
+            f"{index / fps:.2f} s",
+            font=ImageFont.load_default(height / 16),
+            fill="white",
+            stroke_width=height / 200,
+            stroke_fill="black",
         )
-        row, column = divmod(place, columns)
-        canvas.paste(tile, (column * (width + _GAP), row * (height + _GAP)))
-    with _whole(path) as partial:
-        canvas.save(partial)
-
-
-@contextlib.contextmanager
-def _whole(path: Path) -> Iterator[str]:
-    """A name to write to, which becomes `path` when all went well."""
-    partial = path.with_name(f".{path.stem}.part{path.suffix}")
-    try:
-        yield str(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        tiles.append(np.asarray(tile))
+    with whole_file(path) as file:
+        Image.fromarray(montage(tiles, min(_STRIP_COLUMNS, len(tiles)))).save(file, format="PNG")
 
 
 def main() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +14,11 @@ from worldline.files import whole_file
 from worldline.learn.augmentation import Augmentation, augment, draw
 from worldline.learn.rollout import Trajectory
 from worldline.physics.base import PhysicsState
+from worldline.rendering.scene import NDArray
+from worldline.report.draw import GAP, enlarged, montage
 from worldline.types import Array
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
-
-_STRIP_FRAMES, _SIDE, _GAP = 8, 128, 4
+_STRIP_FRAMES, _SIDE = 8, 128
 
 
 def seen_frames(cameras: Cameras, episode: Trajectory) -> dict[str, NDArray]:
@@ -79,16 +78,14 @@ def write_inputs(path: Path, frames: Mapping[str, NDArray], augmentation: Augmen
             rows.append(_row(as_picture(np.asarray(augment(augmentation, draws, chosen)))))
     width = max(row.shape[1] for row in rows)
     padded = [
-        np.pad(r, ((0, _GAP), (0, width - r.shape[1]), (0, 0)), constant_values=255) for r in rows
+        np.pad(r, ((0, GAP), (0, width - r.shape[1]), (0, 0)), constant_values=255) for r in rows
     ]
     with whole_file(path) as file:
-        Image.fromarray(np.concatenate(padded)[:-_GAP]).save(file, format="PNG")
+        Image.fromarray(np.concatenate(padded)[:-GAP]).save(file, format="PNG")
 
 
 def _row(pictures: NDArray) -> NDArray:
     """Pictures `(n, height, width, 3)` side by side, small ones made a whole number larger."""
-    times = max(1, _SIDE // max(pictures.shape[1:3]))
-    large = pictures.repeat(times, axis=1).repeat(times, axis=2)
-    gap = np.full((large.shape[1], _GAP, 3), 255, np.uint8)
-    parts = [part for picture in large for part in (picture, gap)][:-1]
-    return np.concatenate(parts, axis=1)
+    side = max(pictures.shape[1:3])
+    side *= max(1, _SIDE // side)
+    return montage([enlarged(picture, side) for picture in pictures], columns=len(pictures))
