@@ -36,7 +36,7 @@ Drive: TypeAlias = Callable[[Model, "Constants", Array], dict[str, Array]]
 
 
 class Constants:
-    """A world's constants while its context is put in place: drawn ones, else the model's."""
+    """A world's constants while its context is written into them: drawn ones, else the model's."""
 
     def __init__(self, model: Model, drawn: Variation) -> None:
         self._model = model
@@ -50,7 +50,10 @@ class Constants:
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One named number of a world."""
+    """One named number of a world, and the model fields that it drives.
+
+    What MuJoCo derives from those fields (`mj_setConst`) the engine computes again.
+    """
 
     name: str
     default: float
@@ -94,9 +97,7 @@ def features_of(model: Model) -> dict[str, Feature]:
     ]
     if mj.ngeom:
         friction = float(mj.geom_friction[:, 0].max())
-        features += [
-            Feature("friction", friction, 0.0, math.inf, "", _friction),
-        ]
+        features.append(Feature("friction", friction, 0.0, math.inf, "", _friction))
         ratio = mj.geom_solref[:, 1].max()
         if ratio > 0:  # otherwise stiffness and damping are given directly
             elasticity = float(np.interp(ratio, _RATIOS, _RESTITUTIONS))
@@ -118,7 +119,7 @@ def features_of(model: Model) -> dict[str, Feature]:
 
 
 def _gravity(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
-    """Along z."""
+    """Sets the gravity along z."""
     return {"opt.gravity": constants["opt.gravity"].at[2].set(value)}
 
 
@@ -127,7 +128,7 @@ def _option(name: str) -> Drive:
 
 
 def _friction(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
-    """Sliding friction of every geom: of each contact, since MuJoCo takes the larger of two."""
+    """Sets the sliding friction of every geom: of each contact, since the larger of two counts."""
     return {"geom_friction": constants["geom_friction"].at[:, 0].set(value)}
 
 
@@ -155,7 +156,7 @@ _RESTITUTIONS = np.array([_restitution(ratio) for ratio in _RATIOS])
 
 
 def _elasticity(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
-    """The coefficient of restitution of contacts, by the damping ratio of every geom."""
+    """Sets the coefficient of restitution of contacts, by the damping ratio of every geom."""
     grid = (jnp.asarray(x[::-1], jnp.float32) for x in (_RESTITUTIONS, _RATIOS))
     return {"geom_solref": constants["geom_solref"].at[:, 1].set(jnp.interp(value, *grid))}
 
@@ -165,7 +166,7 @@ def _factor(fields: Iterable[str]) -> Drive:
 
 
 def _mass(index: int) -> Drive:
-    """A body's mass, and its inertia in proportion: a denser body of the same shape."""
+    """Sets a body's mass, and its inertia in proportion: a denser body of the same shape."""
 
     def drive(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
         mass, inertia = constants["body_mass"], constants["body_inertia"]
@@ -239,7 +240,7 @@ class Context:
         }
 
     def variation(self, model: Model, values: Values, drawn: Variation) -> dict[str, Array]:
-        """A world's constants: those drawn, with all that the context drives put in place."""
+        """A world's constants: those drawn, with all that the context drives written into them."""
         constants = Constants(model, drawn)
         for name, feature in self.features(model).items():
             constants.drawn |= feature.drive(model, constants, values[name])
@@ -265,19 +266,19 @@ class Context:
 
 
 class Selector(abc.ABC):
-    """Chooses each episode's context: a pure function of a key, the world's turn and the ranges."""
+    """Chooses the context of each episode: a pure function."""
 
     #: The numbers that it chooses among, by feature: a pytree of arrays.
     ranges: Ranges
 
     @abc.abstractmethod
-    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
+    def __call__(self, key: Key, episode_index: Array, ranges: Ranges) -> dict[str, Array]:
         """The features' values for an episode, `()` each; a feature left out has its default.
 
         Args:
             key: a key of this episode's own.
-            turn: the number of the episode, were the episodes of all worlds dealt in order: world
-                i's n-th episode has i + n * B. `()` int32.
+            episode_index: the number of the episode, were the episodes of all worlds dealt in
+                order: world i's n-th episode has i + n * B. `()` int32.
             ranges: the numbers of the training state.
         """
 
@@ -291,6 +292,9 @@ class Draw(Selector):
 
     Args:
         distributions: by feature; a plain number is that number every time.
+
+    Raises:
+        VariationError: a distribution of vectors.
     """
 
     def __init__(self, distributions: Mapping[str, Distribution | float]) -> None:
@@ -305,9 +309,8 @@ class Draw(Selector):
                     "one number"
                 )
 
-    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
+    def __call__(self, key: Key, episode_index: Array, ranges: Ranges) -> dict[str, Array]:
         """The features' values for an episode."""
-        del turn
         keys = jax.random.split(key, len(self.ranges))
         return {name: ranges[name].sample(k) for name, k in zip(self.ranges, keys, strict=True)}
 
@@ -317,7 +320,7 @@ class Draw(Selector):
 
 
 class _Listed(Selector):
-    """A list of contexts.
+    """Contexts of a list.
 
     Args:
         contexts: `{"gravity": [-9.8, -5.0], "friction": [1.0, 0.5]}`: as many values a feature.
@@ -334,35 +337,39 @@ class _Listed(Selector):
             raise VariationError(f"contexts of shapes {given}; give as many values a feature")
         self._count = shape[0]
 
+    @abc.abstractmethod
+    def _place(self, key: Key, episode_index: Array) -> Array:
+        """Where in the list the context of an episode stands, `()` int32."""
+
+    def __call__(self, key: Key, episode_index: Array, ranges: Ranges) -> dict[str, Array]:
+        """The features' values for an episode."""
+        place = self._place(key, episode_index)
+        return {name: ranges[name][place] for name in self.ranges}
+
     def support(self) -> Mapping[str, Any]:
         """The values of each feature."""
         return self.ranges
 
 
 class RoundRobin(_Listed):
-    """Contexts of a list, one after the other."""
+    """The contexts of a list, one after the other."""
 
-    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
-        """The features' values for an episode."""
-        del key
-        return {name: ranges[name][turn % self._count] for name in self.ranges}
+    def _place(self, key: Key, episode_index: Array) -> Array:
+        return episode_index % self._count
 
 
 class Random(_Listed):
     """A context of a list, each as likely."""
 
-    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
-        """The features' values for an episode."""
-        del turn
-        index = jax.random.randint(key, (), 0, self._count)
-        return {name: ranges[name][index] for name in self.ranges}
+    def _place(self, key: Key, episode_index: Array) -> Array:
+        return jax.random.randint(key, (), 0, self._count)
 
 
 class Custom(Selector):
     """A selector from a function of one's own.
 
     Args:
-        function: `(key, turn, ranges) -> values`, pure.
+        function: `(key, episode_index, ranges) -> values`, pure.
         ranges: numbers that it reads.
     """
 
@@ -374,9 +381,9 @@ class Custom(Selector):
         self._function = function
         self.ranges = dict(ranges or {})
 
-    def __call__(self, key: Key, turn: Array, ranges: Ranges) -> dict[str, Array]:
+    def __call__(self, key: Key, episode_index: Array, ranges: Ranges) -> dict[str, Array]:
         """The features' values for an episode."""
-        return self._function(key, turn, ranges)
+        return self._function(key, episode_index, ranges)
 
 
 def as_selector(context: Selector | Mapping[str, Distribution | float]) -> Selector:
