@@ -34,14 +34,23 @@ def on_devices(learner: Learner[S], mesh: Mesh | None) -> Learner[S]:
     def init(key: Key) -> S:
         return place(mesh, learner.init(key))
 
-    def update(state: S) -> tuple[S, Metrics]:
-        state, metrics = learner.update(state)
-        return place(mesh, state), metrics
+    def placed(update: Callable[[S], tuple[S, Metrics]]) -> Callable[[S], tuple[S, Metrics]]:
+        def update_and_place(state: S) -> tuple[S, Metrics]:
+            state, metrics = update(state)
+            return place(mesh, state), metrics
+
+        return update_and_place
 
     def policy(state: S) -> Policy:
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), learner.policy(state))
 
-    return learner._replace(init=init, update=update, policy=policy)
+    in_place = learner.update_in_place
+    return learner._replace(
+        init=init,
+        update=placed(learner.update),
+        policy=policy,
+        update_in_place=in_place and placed(in_place),
+    )
 
 
 def place(mesh: Mesh | None, state: S) -> S:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import jax
@@ -30,14 +31,23 @@ def population(learner: Learner[S]) -> Learner[S]:
     def init(keys: Key) -> S:
         return _stacked(*(learner.init(key) for key in keys))
 
-    def update(states: S) -> tuple[S, Metrics]:
-        # Not inside one more `jit`: so an update stays the learner's own programs, of which those
-        # that JAX can keep between processes are kept. JAX's check for keys used twice does not
-        # follow keys into a `vmap`, and would take all of them as used.
-        with jax.debug_key_reuse(False):
-            return jax.vmap(learner.update)(states)
+    def of_all(update: Callable[[S], tuple[S, Metrics]]) -> Callable[[S], tuple[S, Metrics]]:
+        def update_all(states: S) -> tuple[S, Metrics]:
+            # Not inside one more `jit`: so an update stays the learner's own programs, of which
+            # those that JAX can keep between processes are kept. JAX's check for keys used twice
+            # does not follow keys into a `vmap`, and would take all of them as used.
+            with jax.debug_key_reuse(False):
+                return jax.vmap(update)(states)
 
-    return learner._replace(init=init, update=update, policy=jax.vmap(learner.policy))
+        return update_all
+
+    in_place = learner.update_in_place
+    return learner._replace(
+        init=init,
+        update=of_all(learner.update),
+        policy=jax.vmap(learner.policy),
+        update_in_place=in_place and of_all(in_place),
+    )
 
 
 @jax.jit

@@ -30,6 +30,9 @@ class Learner(NamedTuple, Generic[S]):
     parts: Mapping[str, Callable[[S], PyTree]] = {}
     """Parts of the state that another run can begin with, such as `actor`, `critic` and
     `statistics`: each name with the function that gives that part of a state."""
+    update_in_place: Callable[[S], tuple[S, Metrics]] | None = None
+    """The same as `update` in less memory: it may reuse the arrays of the state it is given, which
+    are then deleted. `run` calls it. None: `run` calls `update`. Replace both or none."""
 
 
 class Progress(NamedTuple, Generic[S]):
@@ -52,21 +55,27 @@ def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[P
     What else happens in a run (evaluation, checkpoints, reports, stopping early) is the body of
     the caller's loop.
 
+    The state of a `Progress` is valid until the next one is asked for: the next update may reuse
+    its arrays, which are then deleted. So the last state stays valid after the loop. Copy what is
+    to be kept for longer, as with `jax.tree.map(jnp.copy, learner.policy(progress.state))`.
+
     Args:
         learner: the algorithm.
-        state: where to begin, or to go on from.
+        state: where to begin, or to go on from. The first update may reuse its arrays too.
         steps: of the whole run.
         start: steps that were taken before, to come to `state`.
 
     Raises:
         TrainingDivergedError: a metric of learning is no longer finite (any but those that begin
-            with `train/`, which describe the episodes). The last state yielded was good.
+            with `train/`, which describe the episodes). The last state yielded was good, but is no
+            longer valid; a copy of its policy is.
     """
     began = time.perf_counter()
+    update = learner.update_in_place or learner.update
     step = start
     while step < steps:
         update_began = time.perf_counter()
-        state, metrics = learner.update(state)
+        state, metrics = update(state)
         step += learner.steps_per_update
         numbers = {name: np.asarray(value)[()] for name, value in jax.device_get(metrics).items()}
         numbers = {n: v if isinstance(v, np.ndarray) else float(v) for n, v in numbers.items()}

@@ -100,7 +100,6 @@ def sac(
         learning = _begin_learning(config, key, obs, low.shape[0], shapes)
         return learning, Replay.empty(config.replay_capacity, kept(config, obs), low.shape[0])
 
-    @jax.jit
     def learn_from(
         learning: LearnerState,
         replay: Replay,
@@ -126,20 +125,24 @@ def sac(
         learning, replay = begin_learning(begin_key, state.obs)
         return SACState(CollectorState(state, act_key), learning, replay, learn_key)
 
-    def update(state: SACState) -> tuple[SACState, Metrics]:
-        acting, rollout, summary = act(state.acting, policy(state.learning))
-        learning, replay, ranges, key, metrics = learn_from(
-            state.learning, state.replay, acting.worlds.ranges, state.key, rollout, summary
-        )
-        state_of_worlds = dataclasses.replace(acting.worlds, ranges=ranges)
-        return SACState(CollectorState(state_of_worlds, acting.key), learning, replay, key), metrics
+    def updating(learn_from: Callable[..., Any]) -> Callable[[SACState], tuple[SACState, Metrics]]:
+        def update(state: SACState) -> tuple[SACState, Metrics]:
+            acting, rollout, summary = act(state.acting, policy(state.learning))
+            learning, replay, ranges, key, metrics = learn_from(
+                state.learning, state.replay, acting.worlds.ranges, state.key, rollout, summary
+            )
+            acting = CollectorState(dataclasses.replace(acting.worlds, ranges=ranges), acting.key)
+            return SACState(acting, learning, replay, key), metrics
+
+        return update
 
     return Learner(
         init=init,
-        update=update,
+        update=updating(jax.jit(learn_from)),
         policy=lambda state: policy(state.learning),
         steps_per_update=config.num_worlds * config.unroll_length,
         parts=_PARTS,
+        update_in_place=updating(jax.jit(learn_from, donate_argnames="replay")),
     )
 
 
