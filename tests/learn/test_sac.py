@@ -2,6 +2,11 @@
 
 import dataclasses
 import functools
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -18,12 +23,15 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn.curriculum import automatic
 from worldline.learn.networks.mlp import Gaussian, log_tanh_slope
+from worldline.learn.placement import on_devices
+from worldline.learn.population import population
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
 from worldline.learn.sac import SACConfig, sac
 from worldline.learn.sac import update as sac_module
 from worldline.learn.sac.loss import Batch, soft_target
 from worldline.learn.sac.networks import squashed_draw, values
+from worldline.parallel.mesh import BY_WORLD
 from worldline.variation import Domain, Uniform, scale
 
 SMALL = SACConfig(
@@ -313,6 +321,97 @@ def test_an_update_leaves_the_state_it_was_given_as_it_was() -> None:
     trained(learner, state, 1)
     for a, b in zip(before, bits(state), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def many(learner: Any) -> tuple[Any, Any]:
+    members = population(learner)
+    return members, members.init(jax.random.split(jax.random.key(5), 2))
+
+
+def spread(learner: Any) -> tuple[Any, Any]:
+    mesh = jax.make_mesh((1,), tuple(BY_WORLD), (jax.sharding.AxisType.Auto,))
+    placed = on_devices(learner, mesh)
+    return placed, placed.init(jax.random.key(5))
+
+
+def single(learner: Any) -> tuple[Any, Any]:
+    return learner, learner.init(jax.random.key(5))
+
+
+@pytest.mark.parametrize("made", [single, many, spread])
+def test_a_run_reuses_the_replay_buffer_and_learns_what_updates_by_hand_do(
+    made: Any, nans_allowed: None
+) -> None:
+    """Without JAX's check for NaN, under which it does not reuse arrays."""
+    learner, first = made(sac(Worlds(Env(PUCK, "fake"), SMALL.num_worlds), SMALL))
+    by_hand = trained(learner, first, 3)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(first))
+    progress, older = None, []
+    with jax.debug_key_reuse(False):  # both begin in the same state
+        for progress in run(learner, first, 3 * learner.steps_per_update):
+            older.append(progress.state)
+    for state in (first, *older[:-1]):
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.replay.observations))
+    assert progress is not None
+    for a, b in zip(bits(progress.state), bits(by_hand), strict=True):
+        np.testing.assert_array_equal(a, b)
+    learner.policy(progress.state)
+
+
+#: Trains with a small replay buffer, to have all else in memory, then with one of 400 MB.
+MEMORY = """
+import dataclasses, resource, jax, jax.numpy as jnp, toys
+from worldline.env.env import Env
+from worldline.env.worlds import Worlds
+from worldline.learn.run import run
+from worldline.learn.sac import SACConfig, sac
+
+class Wide(toys.Puck):
+    def observe(self, physics, memory):
+        return jnp.pad(physics.qpos, (0, 1000 - physics.qpos.size))
+
+def trained(capacity):
+    config = SACConfig(num_worlds=4, unroll_length=4, critic_steps=8, batch_size=16,
+        replay_capacity=capacity, learning_starts=16, actor_hidden=(16,), critic_hidden=(16,))
+    learner = sac(Worlds(Env(Wide(episode_length=7), "fake"), 4), config)
+    for progress in run(learner, learner.init(jax.random.key(0)), 64):
+        state = progress.state
+    return jax.block_until_ready(state.replay)
+
+def peak():
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1000 * kilobytes
+
+trained(512)
+before = peak()
+replay = trained(100_000)
+print((peak() - before) / sum(leaf.nbytes for leaf in jax.tree.leaves(replay)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the peak has another unit, or none")
+def test_a_run_holds_the_replay_buffer_once() -> None:
+    path = os.pathsep.join([str(Path(toys.__file__).parent), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-c", MEMORY]
+    grown = subprocess.check_output(command, env=environment, text=True, timeout=300)
+    assert float(grown.splitlines()[-1]) < 1.7
+
+
+@pytest.mark.parametrize("capacity", [600, 1000])
+def test_a_replay_buffer_for_which_there_is_no_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capacity: int
+) -> None:
+    """A checkpoint on a CPU needs it once more: all of the memory is too much for it."""
+    learner = learner_of(PUCK, SMALL)
+    replay = learner.init(jax.random.key(0)).replay
+    pages = 2 * sum(leaf.nbytes for leaf in jax.tree.leaves(replay))
+    sizes = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": pages}
+    monkeypatch.setattr(sac_module, "os", types.SimpleNamespace(sysconf=sizes.get))
+    learner_of(PUCK, SMALL).init(jax.random.key(0))
+    config = dataclasses.replace(SMALL, replay_capacity=capacity)
+    with pytest.raises(ConfigError, match=r"lower replay_capacity, to 512 or less"):
+        learner_of(PUCK, config).init(jax.random.key(0))
 
 
 def test_a_population_learns_as_its_members_would_alone() -> None:

@@ -8,8 +8,9 @@ worlds that act side by side. From images with random shifts it is DrQ: Kostriko
 (2020), "Image augmentation is all you need".
 
 An update is two programs: one acts (a rollout, which calls the engine), one remembers and learns
-(pure arithmetic). Each is traced once. Neither changes its arguments: who holds an older state can
-go on from it, which costs a copy of the replay buffer an update.
+(pure arithmetic). Each is traced once. `update` does not change its arguments: who holds an older
+state can go on from it, which costs a copy of the replay buffer for each update. `update_in_place`,
+which `run` calls, writes into the replay buffer that it is given, and learns the same.
 
 The configuration is in `sac_config`, the networks in `sac_networks`, what they minimise in
 `sac_losses`, the training state in `sac_state`.
@@ -121,7 +122,7 @@ def sac(
     def init(key: Key) -> SACState:
         worlds_key, act_key, begin_key, learn_key = jax.random.split(key, 4)
         state = worlds.reset(worlds_key)
-        _check_memory(config, state.obs)
+        _check_memory(config, state.obs, low.shape[0])
         learning, replay = begin_learning(begin_key, state.obs)
         return SACState(CollectorState(state, act_key), learning, replay, learn_key)
 
@@ -167,17 +168,27 @@ def _eyes(state: SACState) -> tuple[Any, ...]:
     return tuple(state.learning.networks.eyes.encoders)
 
 
-def _check_memory(config: SACConfig, obs: Observation) -> None:
-    """Refuses a replay buffer that is larger than the device's memory, or the machine's."""
-    leaves = jax.tree.leaves(kept(config, obs))
-    each = sum(x.dtype.itemsize * x.size // config.num_worlds for x in leaves)
-    room = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+def _check_memory(config: SACConfig, obs: Observation, nact: int) -> None:
+    """Refuses a replay buffer that a run cannot hold in the memory of the device.
+
+    A run holds it once. On a CPU a checkpoint's copy of it lies in the same memory.
+    """
+    kept_obs = kept(config, obs)
+
+    def size(capacity: int) -> int:
+        shapes = jax.eval_shape(lambda: Replay.empty(capacity, kept_obs, nact))
+        return sum(x.dtype.itemsize * x.size for x in jax.tree.leaves(shapes))
+
+    times, room = 1, (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
     if not room and hasattr(os, "sysconf"):  # a CPU, not on Windows
-        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if room and config.replay_capacity * each > room:
+        times, room = 2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = times * size(config.replay_capacity)
+    if room and needed > room:
+        most = (room // times - size(0)) // (size(1) - size(0))
         raise ConfigError(
-            f"{config.replay_capacity} observations of {each} bytes each do not fit into "
-            f"{room / 1e9:.0f} GB; lower replay_capacity, to {room // each // 3} or less"
+            f"training with a replay_capacity of {config.replay_capacity} needs "
+            f"{needed / 1e9:.3g} GB, but there are {room / 1e9:.3g} GB of memory; lower "
+            f"replay_capacity, to {most} or less"
         )
 
 
