@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import toys
+from worldline import tuning
 from worldline.mujoco_c import Batch, library, without_timers
+
+
+@pytest.fixture(autouse=True)
+def as_imported():
+    """MuJoCo's clock as in a new process: an earlier test may have run the `worldline` command."""
+    tuning._tuned.close()
 
 
 def timed(model: mujoco.MjModel) -> float:

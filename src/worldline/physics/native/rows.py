@@ -302,6 +302,7 @@ class Rows:
     def _start(self, values: Mapping[str, NDArray], ids: NDArray | None, at: Any) -> None:
         if self.default is None:
             self._note(ids, self.batch.reset(ids))
+            self.batch.forget_warnings()  # a reset sets their counters to 0
         else:
             self.batch.state[at] = self.default
         self._write(values, at)
