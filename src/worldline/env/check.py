@@ -1,10 +1,9 @@
-"""check_env: what must hold of every task, tried out on one of yours."""
+"""check_env: tests a task for faults that would spoil its training."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import jax
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.env import Env, EnvState
-from worldline.env.task import Outcome, Start
+from worldline.env.task import inputs_of, specs_of
 from worldline.errors import TaskError
 from worldline.types import Array, Key, PyTree
 
@@ -28,17 +27,17 @@ _TAKEN = ("episode_return", "episode_length", "diverged")
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What `check_env` has to say of a task that it found no fault with."""
+    """The result of `check_env` for a task without faults."""
 
     warnings: tuple[str, ...]
-    """What may be meant so, but seldom is; a line each."""
+    """Oddities that may be intended but rarely are, a line each."""
 
 
 def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
-    """Checks that a task keeps the contract of `Task` and is fit to learn from.
+    """Checks that a task does what `Task` asks for and that a policy can learn from it.
 
-    The task's functions are called as they are; then worlds run for `steps` steps under random
-    actions, under the lowest and under the highest.
+    It calls each function of the task; then it runs worlds for `steps` control steps under random
+    actions, under the lowest action and under the highest.
 
     Args:
         env: the task on an engine.
@@ -46,21 +45,21 @@ def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
         seed: decides the starts and the random actions.
 
     Returns:
-        Warnings; none at best.
+        A report with warnings; a good task has none.
 
     Raises:
-        TaskError: the task breaks the contract. A line for each problem says what, with which
-            value, and the mend.
+        TaskError: the task has faults. A line for each says what is wrong, with which value, and
+            how to mend it.
     """
-    if env.action_repeat > 1 or env.last_action:  # the task is looked at, after each control step
+    if env.action_repeat > 1 or env.last_action:  # the checks need each control step of the task
         env = env.but(action_repeat=1, last_action=False)
-    # What is not a number is looked for here, and is to be reported rather than raised.
+    # The checks report a NaN as a fault; JAX's option would raise an error first.
     with jax.debug_nans(False):
-        calls = _call_functions(env, seed)
+        calls, later_obs = _call_functions(env, seed)
         problems = [
             *_actions_are_bounded(env),
             *_functions_repeat_themselves(calls),
-            *_types_are_right(env, calls),
+            *_types_are_right(env, calls, later_obs),
             *_metrics_are_numbers(calls),
         ]
         if not problems:  # else the worlds could not run, or not twice the same way
@@ -80,43 +79,24 @@ def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
     return Report(tuple(f"{type(env.task).__name__}{warning}" for warning in warnings))
 
 
-# The task's functions, called as they are.
+#: For each function of the task, two results of it for the same arguments.
+_Calls: TypeAlias = Mapping[str, tuple[Any, Any]]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Calls:
-    """What each function of the task gave, called twice with the same arguments."""
-
-    start: tuple[Start, Start]
-    control: tuple[PyTree, PyTree]
-    outcome: tuple[Outcome, Outcome]
-    observe: tuple[PyTree, PyTree]
-    observe_later: PyTree
-
-
-def _call_functions(env: Env, seed: int) -> _Calls:
-    task = env.task
-    starts = [task.start(jax.random.key(seed)) for _ in range(2)]
-    state = env.reset(jax.random.key(seed))
-    action = _middle(env)
-    after = env.physics.step(state.physics, env._inputs(action, state.physics, state.memory), 1)
-    outcomes = [task.outcome(state.physics, action, after, state.memory) for _ in range(2)]
-    return _Calls(
-        start=(starts[0], starts[1]),
-        control=_twice(lambda: task.control(action, state.physics, state.memory)),
-        outcome=(outcomes[0], outcomes[1]),
-        observe=_twice(lambda: task.observe(state.physics, state.memory)),
-        observe_later=task.observe(after, outcomes[0].memory),
-    )
-
-
-def _twice(call: Callable[[], PyTree]) -> tuple[PyTree, PyTree]:
-    return call(), call()
-
-
-def _middle(env: Env) -> Array:
-    low, high = _finite_bounds(env)
-    return jnp.asarray((low + high) / 2)
+def _call_functions(env: Env, seed: int) -> tuple[_Calls, PyTree]:
+    """The results of the task's functions, and an observation after a control step."""
+    task, state = env.task, env.reset(jax.random.key(seed))
+    before, memory = state.physics, state.memory
+    action = jnp.asarray(sum(_finite_bounds(env)) / 2)
+    after = env.physics.step(before, inputs_of(task, action, before, memory), 1)
+    functions: dict[str, Callable[[], Any]] = {
+        "start": lambda: task.start(jax.random.key(seed)),
+        "control": lambda: task.control(action, before, memory),
+        "outcome": lambda: task.outcome(before, action, after, memory),
+        "observe": lambda: task.observe(before, memory),
+    }
+    calls = {name: (call(), call()) for name, call in functions.items()}
+    return calls, task.observe(after, calls["outcome"][0].memory)
 
 
 def _finite_bounds(env: Env) -> tuple[NDArray, NDArray]:
@@ -145,12 +125,11 @@ def _actions_are_bounded(env: Env) -> Iterator[str]:
 
 
 def _functions_repeat_themselves(calls: _Calls) -> Iterator[str]:
-    for name in ("start", "control", "outcome", "observe"):
-        first, second = getattr(calls, name)
-        if _spec(first) != _spec(second):
+    for name, (first, second) in calls.items():
+        if specs_of(first) != specs_of(second):
             yield (
-                f".{name} gives {_spec(first)}, then {_spec(second)} for the same arguments; keep "
-                "what must be remembered in the memory, not in Python"
+                f".{name} gives {specs_of(first)}, then {specs_of(second)} for the same "
+                "arguments; keep what must be remembered in the memory, not in Python"
             )
         elif not _same(first, second):
             yield (
@@ -159,8 +138,8 @@ def _functions_repeat_themselves(calls: _Calls) -> Iterator[str]:
             )
 
 
-def _types_are_right(env: Env, calls: _Calls) -> Iterator[str]:
-    outcome = calls.outcome[0]
+def _types_are_right(env: Env, calls: _Calls, later_obs: PyTree) -> Iterator[str]:
+    outcome, memory = calls["outcome"][0], calls["start"][0].memory
     kinds = {"reward": (jnp.floating, "float32"), "terminated": (jnp.bool_, "bool")}
     for part, (kind, wanted) in kinds.items():
         value = jnp.asarray(getattr(outcome, part))
@@ -169,30 +148,20 @@ def _types_are_right(env: Env, calls: _Calls) -> Iterator[str]:
                 f".outcome gives a {part} of {value.dtype}{list(value.shape)}; it must be a scalar "
                 f"of {wanted}"
             )
-    if _spec(outcome.memory) != _spec(calls.start[0].memory):
+    if specs_of(outcome.memory) != specs_of(memory):
         yield (
-            f".outcome changes the memory from {_spec(calls.start[0].memory)} to "
-            f"{_spec(outcome.memory)}; keep the structure, shapes and dtypes of start"
+            f".outcome changes the memory from {specs_of(memory)} to {specs_of(outcome.memory)}; "
+            "keep the structure, shapes and dtypes of start"
         )
-    for value in (*calls.observe, calls.observe_later):
-        observed = _spec(_seen_of_task(env, value))
-        if _spec(value) != observed:
-            yield f".observe gives {_spec(value)} and at other times {observed}; keep to one"
+    for value in (*calls["observe"], later_obs):
+        observed = specs_of(env.task_specs.obs)
+        if specs_of(value) != observed:
+            yield f".observe gives {specs_of(value)} and at other times {observed}; keep to one"
             break
 
 
-def _seen_of_task(env: Env, obs: Any) -> Any:
-    """What the environment saw of such an observation when it was made, without what it adds."""
-    images = () if env.cameras is None else tuple(env.cameras.specs())
-    added = (*images, "context") if env.context.visible else images
-    if not added:
-        return env._obs
-    own = {name: leaf for name, leaf in env._obs.items() if name not in added}
-    return own if isinstance(obs, dict) else own.get("state", own)
-
-
 def _metrics_are_numbers(calls: _Calls) -> Iterator[str]:
-    for name, value in calls.outcome[0].metrics.items():
+    for name, value in calls["outcome"][0].metrics.items():
         if name in _TAKEN:
             yield f".outcome gives a metric {name!r}, which Worlds measures itself; rename it"
         if np.shape(value) != ():
@@ -216,11 +185,11 @@ class _Trial:
     """An `EnvState` with `T, B` in front."""
     actions: NDArray
     driven_by: list[str]
-    """What chose each world's actions, `B` of them."""
+    """How each world's actions were chosen, `B` of them."""
     obs: Any
-    """As `observe` gave it: `states.obs` holds the last good one where it was not finite."""
+    """What `observe` gave; `states.obs` has the last good observation where it is not finite."""
     reward: NDArray
-    """As `outcome` gave it."""
+    """What `outcome` gave."""
     running: NDArray
     """Whether the episode had not ended before the step, bool."""
     alone: list[EnvState]
@@ -269,7 +238,7 @@ def _run_alone(env: Env, state: EnvState, actions: NDArray) -> tuple[list[EnvSta
 
 
 def _actions(env: Env, steps: int, seed: int) -> tuple[NDArray, list[str]]:
-    """Actions `(T, B, nact)`, and by what those of each world are chosen."""
+    """Actions `(T, B, nact)`, and how each world's were chosen."""
     low, high = _finite_bounds(env)
     random = np.random.default_rng(seed).uniform(low, high, (steps, _SEEDS, low.size))
     shape = (steps, _SEEDS, low.size)
@@ -289,7 +258,7 @@ def _starts_are_finite(trial: _Trial) -> Iterator[str]:
             ".start gives a state that MuJoCo refuses (not finite, or above 1e10); give qpos, "
             "qvel and inputs finite values"
         )
-    for where, value in _not_finite(start.obs, np.ones_like(start.diverged)):
+    for where, value, _ in _not_finite(start.obs, np.ones_like(start.diverged)):
         yield f".observe gives {value} at {where} at a start; an observation must be finite"
 
 
@@ -305,21 +274,17 @@ def _simulation_holds(trial: _Trial) -> Iterator[str]:
 
 def _numbers_are_finite(trial: _Trial) -> Iterator[str]:
     metrics = {f"the metric {name!r}": value for name, value in trial.states.metrics.items()}
+    advice = "must be finite: mind divisions, roots and logarithms"
     for name, rows in _groups(trial):
         judged = trial.running & rows & ~trial.states.physics.diverged
-        for where, value in _not_finite(trial.obs, judged):
-            bad = judged & _bad_rows(trial.obs, judged.ndim)
+        for where, value, bad in _not_finite(trial.obs, judged):
             yield (
-                f".observe gives {value} at {where} {_after(bad)} of {name}; an observation must "
-                "be finite: mind divisions, roots and logarithms"
+                f".observe gives {value} at {where} {_after(bad)} of {name}; an observation "
+                f"{advice}"
             )
         for what, numbers in {"a reward": trial.reward, **metrics}.items():
-            bad = judged & ~np.isfinite(numbers)
-            if bad.any():
-                yield (
-                    f".outcome gives {what} of {numbers[bad][0]} {_after(bad)} of {name}; it must "
-                    "be finite: mind divisions, roots and logarithms"
-                )
+            for _, value, bad in _not_finite(numbers, judged):
+                yield f".outcome gives {what} of {value} {_after(bad)} of {name}; it {advice}"
 
 
 def _observations_are_in_their_space(trial: _Trial) -> Iterator[str]:
@@ -327,7 +292,7 @@ def _observations_are_in_their_space(trial: _Trial) -> Iterator[str]:
     for row in range(len(trial.driven_by)):
         obs = jax.tree.map(lambda x: x[row], trial.start.obs)  # noqa: B023
         if not space.contains(obs):
-            yield f".observe gives {_spec(obs)} at a start, which is not in {space}; keep to it"
+            yield f".observe gives {specs_of(obs)} at a start, which is not in {space}; keep to it"
             return
 
 
@@ -359,7 +324,9 @@ def _nothing_recompiles(trial: _Trial) -> Iterator[str]:
 
 def _starts_differ(trial: _Trial) -> Iterator[str]:
     parts = (trial.start.physics.qpos, trial.start.physics.qvel, trial.start.memory)
-    if all((np.asarray(_plain(x)) == np.asarray(_plain(x))[:1]).all() for x in _leaves(parts)):
+    if all(
+        (np.asarray(_plain(x)) == np.asarray(_plain(x))[:1]).all() for x in jax.tree.leaves(parts)
+    ):
         yield ".start gives every key the same start; draw some of it from the key"
 
 
@@ -376,7 +343,7 @@ def _observations_vary(trial: _Trial) -> Iterator[str]:
     for path, leaf in jax.tree.leaves_with_path(trial.obs):
         if leaf.dtype.kind == "u":  # an image
             continue
-        seen = _rows(leaf, trial.running)
+        seen = leaf[trial.running].reshape(trial.running.sum(), -1)
         constant = np.flatnonzero((seen == seen[:1]).all(axis=0))
         if constant.size:
             indices = ", ".join(str(i) for i in constant[:8]) + (", ..." * (constant.size > 8))
@@ -400,26 +367,23 @@ def _after(bad: NDArray) -> str:
     return f"after {step} step{'s' if step > 1 else ''}"
 
 
-def _not_finite(tree: PyTree, judged: NDArray) -> Iterator[tuple[str, Any]]:
-    """Where a tree of arrays with the axes of `judged` in front is not finite, and its value."""
+def _not_finite(tree: PyTree, judged: NDArray) -> Iterator[tuple[str, Any, NDArray]]:
+    """Finds numbers that are not finite in the rows of a mask.
+
+    Args:
+        tree: arrays whose first axes are those of `judged`.
+        judged: bool, the rows to look at.
+
+    Yields:
+        For each such array, the place of its first such number, that number, and the rows, bool,
+        that have one.
+    """
     for path, leaf in jax.tree.leaves_with_path(tree):
-        values = _rows(leaf, judged)
-        bad = np.argwhere(~np.isfinite(values))
-        if bad.size:
-            yield f"index {bad[0, 1]}{_at(path)}", values[tuple(bad[0])]
-
-
-def _rows(leaf: NDArray, chosen: NDArray) -> NDArray:
-    """The chosen rows of an array with the axes of `chosen` in front, flat: `(n, size)`."""
-    return leaf.reshape(chosen.size, math.prod(leaf.shape[chosen.ndim :]))[chosen.ravel()]
-
-
-def _bad_rows(tree: PyTree, axes: int) -> NDArray:
-    """Whether anything of a row is not finite; rows are the first `axes` axes."""
-    bad = [
-        ~np.isfinite(leaf).reshape(*leaf.shape[:axes], -1).all(axis=-1) for leaf in _leaves(tree)
-    ]
-    return np.logical_or.reduce(bad)
+        table = leaf.reshape(*judged.shape, -1)
+        bad = ~np.isfinite(table) & judged[..., None]
+        if bad.any():
+            first = tuple(np.argwhere(bad)[0])
+            yield f"index {first[-1]}{_at(path)}", table[first], bad.any(axis=-1)
 
 
 def _at(path: Any) -> str:
@@ -439,7 +403,7 @@ def _differing(left: EnvState, right: EnvState) -> list[str]:
 
 
 def _same(left: PyTree, right: PyTree, rtol: float = 0.0, atol: float = 0.0) -> bool:
-    pairs = zip(_leaves(left), _leaves(right), strict=True)
+    pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
     return all(
         np.allclose(_plain(a), _plain(b), rtol=rtol, atol=atol, equal_nan=True) for a, b in pairs
     )
@@ -449,15 +413,6 @@ def _plain(leaf: Any) -> NDArray:
     """A leaf as numbers, be it an array of keys."""
     is_key = jnp.issubdtype(jnp.asarray(leaf).dtype, jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-
-
-def _leaves(tree: PyTree) -> list[Any]:
-    return jax.tree.leaves(tree)
-
-
-def _spec(tree: PyTree) -> Any:
-    """Structure, shapes and dtypes, comparable and readable."""
-    return jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(np.shape(x))}", tree)
 
 
 def _types(tree: PyTree) -> Any:

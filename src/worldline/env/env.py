@@ -14,17 +14,11 @@ import numpy as np
 
 from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
-from worldline.env.task import Outcome, Start, Task, reads_of
+from worldline.env.observer import Observer
+from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.physics import Engine, make_physics
-from worldline.physics.base import (
-    INPUTS,
-    PhysicsState,
-    Reads,
-    blank_state,
-    check_variation,
-    input_shape,
-)
+from worldline.physics.base import PhysicsState
 from worldline.rendering.camera import Camera
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
 from worldline.variation.context import Context, Feature
@@ -63,32 +57,32 @@ class EnvState(eqx.Module):
 
 
 class Env:
-    """A task on an engine. `reset` and `step` are pure: `jit`, `vmap` and `scan` them at will.
+    """A task on an engine. `reset` and `step` are pure: `jit`, `vmap` and `scan` work on both.
 
     Args:
-        task: what the world is worth.
+        task: the model, the starts, the observation and the reward.
         physics: the engine's name (`"native"`, `"fake"`), or a function that builds one from a
             model and the `Reads` of the task.
         context: the context features of its worlds: a `Context`, or names of features, all visible
-            (`["gravity", "friction"]`). What is visible is part of the observation, which is then
-            a dict: `context` beside the task's `state`.
-        cameras: cameras that see its worlds, by names of yours; or `Cameras` of the task's model.
-            Each adds images to the observation, which is then a dict too: `pixels/<name>` and
-            `depth/<name>`, drawn once a step.
-        action_repeat: control steps of the task for which `step` takes an action. Rewards add up
-            until the episode ends; all else, images too, is what the last of them led to.
-        last_action: True: what was done last is part of the observation, which is then a dict too:
-            `last_action`, `(nact,)`, zeros at the start of an episode. Images show where things
-            are, and what drives them only one step later.
+            (`["gravity", "friction"]`). The visible ones are added to the observation, which is
+            then a dict: `context` beside the task's `state`.
+        cameras: cameras of the model, by the names that they get in the observation; or `Cameras`
+            of the task's model. Each adds images to the observation, which is then a dict too:
+            `pixels/<name>` and `depth/<name>`, drawn once a step.
+        action_repeat: how many control steps of the task `step` takes with one action. Rewards add
+            up until the episode ends; the observation, with its images, is that of the last one.
+        last_action: whether the last action is added to the observation, which is then a dict too:
+            `last_action`, `(nact,)`, zeros at the start of an episode. A policy that sees images
+            needs it: they show the effect of an action only one step later.
 
     Raises:
         VariationError: the model offers no such feature.
         ConfigError: `cameras` is empty, or has a camera that the model lacks; `action_repeat` is
             not positive.
         RendererUnavailableError: the cameras cannot be drawn on this machine.
-        TaskError: the task breaks its contract (a wrong shape, a memory that changes structure).
-        ModelError: its control time step is no multiple of the model's, or the engine cannot run
-            the model.
+        TaskError: the task gives a wrong shape, or a memory that changes structure.
+        ModelError: the task's control time step is no multiple of the model's, or the engine cannot
+            run the model.
     """
 
     def __init__(
@@ -115,8 +109,10 @@ class Env:
         if cameras is not None and not isinstance(cameras, Cameras):
             cameras = Cameras(self.model, cameras)
         self.cameras = cameras
-        reads, self._metrics, self._obs = self._check_contract()
-        self.physics = make_physics(physics, self.model, reads)
+        #: The shapes of what the task gives.
+        self.task_specs = check_task(task)
+        self.observer = Observer(task, self.context, cameras, last_action)
+        self.physics = make_physics(physics, self.model, self.task_specs.reads)
 
     @property
     def control_timestep(self) -> float:
@@ -125,9 +121,9 @@ class Env:
 
     @property
     def config(self) -> EnvConfig:
-        """How this environment is made, as data: all but its task."""
-        own = [given.name for given in self.context.given if not isinstance(given, str)]
-        missing = [f"the context feature {name!r} of your own" for name in own]
+        """The arguments that this environment was made with, without its task, as data."""
+        custom = [f.name for f in self.context.requested if not isinstance(f, str)]
+        missing = [f"the context feature {name!r} of your own" for name in custom]
         if not isinstance(self.engine, str):
             missing.append("the engine, which a function builds")
         return EnvConfig(
@@ -143,7 +139,7 @@ class Env:
 
     @classmethod
     def from_config(cls, task: Task, config: EnvConfig) -> Env:
-        """The environment of a task that a configuration describes.
+        """Makes the environment of a task from a configuration.
 
         Raises:
             ConfigError: the configuration lacks a part that no file can hold.
@@ -162,7 +158,7 @@ class Env:
         action_repeat: int | None = None,
         last_action: bool | None = None,
     ) -> Env:
-        """The same environment but for what is given, as in the constructor."""
+        """The same environment with other arguments of the constructor; None keeps one."""
         return Env(
             self.task,
             self.engine,
@@ -182,12 +178,13 @@ class Env:
     ) -> EnvState:
         """A world at the start of a new episode.
 
+        Where several sources set the same field of the model, the context wins over `variation`,
+        and `variation` over what the task draws.
+
         Args:
             key: decides the start; `jax.random.key(seed)`.
-            variation: constants of this world, MjModel field name to the whole field's value; they
-                go before those that the task draws.
-            context: values of context features; those not given have their defaults. What they
-                drive goes before both.
+            variation: constants of this world, MjModel field name to the whole field's value.
+            context: values of context features, `()` each; the others have their defaults.
             mask: `()` bool; where False nothing is simulated and the result is unspecified.
         """
         return self._begin(self.task.start(key), variation, context, mask)
@@ -201,12 +198,12 @@ class Env:
         variation: Variation | None = None,
         context: Mapping[str, ArrayLike] | None = None,
     ) -> EnvState:
-        """A world at a given start; what is not given is drawn as in `reset`.
+        """A world at a start with this configuration and velocity.
 
         Args:
-            key: decides what is not given, the task's memory included.
-            qpos: configuration, `(nq,)`.
-            qvel: velocity, `(nv,)`.
+            key: decides the rest of the start, with the task's memory, as in `reset`.
+            qpos: configuration, `(nq,)`; None: as in `reset`.
+            qvel: velocity, `(nv,)`; None: as in `reset`.
             variation: as in `reset`.
             context: as in `reset`.
 
@@ -214,15 +211,15 @@ class Env:
             TaskError: a shape is wrong.
         """
         start = self.task.start(key)
-        given = {"qpos": (qpos, self.model.nq), "qvel": (qvel, self.model.nv)}
-        for name, (value, size) in given.items():
+        parts = {"qpos": (qpos, self.model.nq), "qvel": (qvel, self.model.nv)}
+        chosen: dict[str, Any] = {}
+        for name, (value, size) in parts.items():
             if value is None:
                 continue
             if np.shape(value) != (size,):
                 raise TaskError(f"{name} has shape {np.shape(value)}; the model's is ({size},)")
-            array = jnp.asarray(value, jnp.float32)
-            start = eqx.tree_at(functools.partial(_attribute, name), start, array)
-        return self._begin(start, variation, context, True)
+            chosen[name] = jnp.asarray(value, jnp.float32)
+        return self._begin(dataclasses.replace(start, **chosen), variation, context, True)
 
     def vary(
         self,
@@ -240,7 +237,7 @@ class Env:
         values = self.context.complete(self.model, state.context if context is None else context)
         drawn = self.context.variation(self.model, values, variation)
         physics = self.physics.vary(state.physics, {**state.variation, **drawn})
-        obs = self._with_context(_without_context(state.obs), values)
+        obs = self.observer.with_context(state.obs, values)
         return dataclasses.replace(state, physics=physics, obs=obs, context=values)
 
     def step(
@@ -274,10 +271,9 @@ class Env:
             again = functools.partial(self._control_again, action, mask, limit)
             carry, repeats = (physics, outcome, taken), self.action_repeat - 1
             (physics, outcome, taken), _ = jax.lax.scan(again, carry, length=repeats)
-        obs = self._with_context(self.task.observe(physics, outcome.memory), state.context)
-        obs = self._with_action(obs, action)
-        if self.cameras is not None:
-            obs = {**_parts(obs), **self.cameras.following(physics, _parts(state.obs), mask)}
+        obs = self.observer.next(
+            physics, outcome.memory, state.context, mask, action, previous=state.obs
+        )
         finite = _all_finite((obs, outcome.reward)) & jnp.isfinite(action).all()
         healthy = ~physics.diverged & finite
 
@@ -300,14 +296,14 @@ class Env:
         self, physics: PhysicsState, memory: PyTree, action: Array, mask: ArrayLike
     ) -> tuple[PhysicsState, Outcome]:
         """The physics one control step later, and what that was worth."""
-        inputs = self._inputs(action, physics, memory)
+        inputs = inputs_of(self.task, action, physics, memory)
         after = self.physics.step(physics, inputs, self.substeps, mask)
         outcome = self.task.outcome(physics, action, after, memory)
         return after, Outcome(
             reward=jnp.asarray(outcome.reward, jnp.float32),
             terminated=jnp.asarray(outcome.terminated, bool),
             memory=outcome.memory,
-            metrics=_float32(outcome.metrics),
+            metrics={n: jnp.asarray(value, jnp.float32) for n, value in outcome.metrics.items()},
         )
 
     def _control_again(
@@ -348,9 +344,10 @@ class Env:
                 return spaces.Box(0, np.iinfo(leaf.dtype).max, leaf.shape, leaf.dtype.type)
             return spaces.Box(-np.inf, np.inf, leaf.shape, leaf.dtype.type)
 
-        if isinstance(self._obs, Mapping):
-            return spaces.Dict({name: box(leaf) for name, leaf in self._obs.items()})
-        return box(self._obs)
+        obs = self.observer.specs(self.task_specs.obs)
+        if isinstance(obs, Mapping):
+            return spaces.Dict({name: box(leaf) for name, leaf in obs.items()})
+        return box(obs)
 
     def check_action(
         self, action: ArrayLike, lead: tuple[int, ...] = ()
@@ -396,14 +393,10 @@ class Env:
             start.inputs,
             mask,
         )
-        obs = self._with_context(self.task.observe(physics, start.memory), values)
-        obs = self._with_action(obs, jnp.zeros(self.action_low.shape))
-        if self.cameras is not None:
-            obs = {**_parts(obs), **self.cameras.first(physics, mask)}
         return EnvState(
             physics=physics,
             memory=jax.tree.map(jnp.asarray, start.memory),
-            obs=obs,
+            obs=self.observer.first(physics, start.memory, values, mask),
             reward=jnp.zeros(()),
             terminated=jnp.zeros((), bool),
             diverged=physics.diverged,
@@ -412,114 +405,14 @@ class Env:
             taken=jnp.int32(0),
         )
 
-    def _with_context(self, obs: Observation, values: Mapping[str, Array]) -> Observation:
-        """An observation with the visible features beside it."""
-        if not self.context.visible:
-            return obs
-        return {**_parts(obs), "context": self.context.seen(values)}
-
-    def _with_action(self, obs: Observation, action: Array) -> Observation:
-        """An observation with the last action beside it, where it is to be seen."""
-        return {**_parts(obs), "last_action": action} if self.last_action else obs
-
-    def _inputs(self, action: Array, physics: PhysicsState, memory: PyTree) -> Mapping[str, Array]:
-        controls = self.task.control(action, physics, memory)
-        return controls if isinstance(controls, Mapping) else {"ctrl": controls}
-
     def _zero_metrics(self) -> Metrics:
-        return {name: jnp.zeros(spec.shape, jnp.float32) for name, spec in self._metrics.items()}
-
-    def _check_contract(self) -> tuple[Reads, dict[str, Any], Any]:
-        """Traces the task once, compares shapes; returns what it reads of the physics and gives it,
-        and the shapes of its metrics and observation.
-        """
-        task, model = self.task, self.model
-        name = type(task).__name__
-        start = jax.eval_shape(task.start, jax.random.key(0))
-        if not isinstance(start, Start):
-            raise TaskError(f"{name}.start gives a {type(start).__name__}; it must give a Start")
-        for part, size in (("qpos", model.nq), ("qvel", model.nv)):
-            shape = getattr(start, part).shape
-            if shape != (size,):
-                raise TaskError(
-                    f"{name}.start gives {part} of shape {shape}; the model's is ({size},)"
-                )
-        self._check_inputs("start", start.inputs)
-        reads = reads_of(task)
-
-        def first_step(key: Key, action: Array) -> tuple[Mapping[str, Array], Outcome, Any, Any]:
-            begin = task.start(key)
-            physics = blank_state(model, reads, check_variation(model, begin.variation))
-            inputs = self._inputs(action, physics, begin.memory)
-            outcome: object = task.outcome(physics, action, physics, begin.memory)
-            if not isinstance(outcome, Outcome):
-                given = type(outcome).__name__
-                raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")
-            values = self.context.complete(self.model, {})
-            first, second = (
-                self._with_action(self._with_context(task.observe(physics, memory), values), action)
-                for memory in (begin.memory, outcome.memory)
-            )
-            return inputs, outcome, first, second
-
-        action = jax.ShapeDtypeStruct(self.action_low.shape, jnp.float32)
-        inputs, outcome, first, second = jax.eval_shape(first_step, jax.random.key(0), action)
-        self._check_inputs("control", inputs)
-        for part in ("reward", "terminated"):
-            shape = np.shape(getattr(outcome, part))
-            if shape != ():
-                raise TaskError(
-                    f"{name}.outcome gives a {part} of shape {shape}; it must be a scalar"
-                )
-        if _specs(outcome.memory) != _specs(start.memory):
-            raise TaskError(
-                f"{name}.outcome changes the memory's structure, from {_specs(start.memory)} to "
-                f"{_specs(outcome.memory)}; shapes and dtypes must stay as `start` made them"
-            )
-        if _specs(first) != _specs(second):
-            raise TaskError(f"{name}.observe gives {_specs(first)}, then {_specs(second)}")
-        images = {} if self.cameras is None else self.cameras.specs()
-        given = {**start.inputs, **inputs}
-        reads = dataclasses.replace(reads, inputs=tuple(name for name in INPUTS if name in given))
-        return reads, outcome.metrics, {**_parts(first), **images} if images else first
-
-    def _check_inputs(self, function: str, inputs: Mapping[str, Any]) -> None:
-        """Compares the shapes of what a function of the task gives the physics."""
-        for field, value in inputs.items():
-            wanted = input_shape(self.model, field)
-            if np.shape(value) != wanted:
-                raise TaskError(
-                    f"{type(self.task).__name__}.{function} gives {field} of shape "
-                    f"{np.shape(value)}; the model's is {wanted}"
-                )
+        return {
+            name: jnp.zeros(spec.shape, jnp.float32)
+            for name, spec in self.task_specs.metrics.items()
+        }
 
     def __repr__(self) -> str:
         return f"Env({type(self.task).__name__}, physics={self.physics.name!r})"
-
-
-def _parts(obs: Observation) -> dict[str, Array]:
-    """An observation as a dict of its parts; an array is its own only part, `state`."""
-    return obs if isinstance(obs, dict) else {"state": obs}
-
-
-def _without_context(obs: Observation) -> Observation:
-    """An observation as the task made it, or as a dict of its parts."""
-    if not isinstance(obs, dict):
-        return obs
-    return {name: value for name, value in obs.items() if name != "context"}
-
-
-def _attribute(name: str, tree: Any) -> Any:
-    return getattr(tree, name)
-
-
-def _specs(tree: PyTree) -> Any:
-    """Structure, shapes and dtypes of a tree, comparable and readable."""
-    return jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)
-
-
-def _float32(metrics: Metrics) -> Metrics:
-    return {name: jnp.asarray(value, jnp.float32) for name, value in metrics.items()}
 
 
 def _all_finite(tree: PyTree) -> Array:

@@ -6,13 +6,23 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from worldline.errors import TaskError
 from worldline.model import Model, ModelSource
-from worldline.physics.base import PhysicsState, Reads
+from worldline.physics.base import (
+    INPUTS,
+    PhysicsState,
+    Reads,
+    blank_state,
+    check_variation,
+    input_shape,
+)
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import AbstractDomain
 from worldline.variation.presets import presets
@@ -115,7 +125,6 @@ class Task(abc.ABC):
         Returns:
             The controls, or a dict from input names (`ctrl`, `xfrc_applied`, ...) to arrays.
         """
-        del physics, memory
         return action
 
     @abc.abstractmethod
@@ -150,3 +159,80 @@ class Task(abc.ABC):
 def reads_of(task: Task) -> Reads:
     """What a task reads of the physics; of the inputs it may give any."""
     return Reads(tuple(task.fields), tuple(task.changes), task.refresh)
+
+
+def inputs_of(
+    task: Task, action: Array, physics: PhysicsState, memory: PyTree
+) -> Mapping[str, Array]:
+    """What `Task.control` gives, as a dict from input names to arrays in every case."""
+    controls = task.control(action, physics, memory)
+    return controls if isinstance(controls, Mapping) else {"ctrl": controls}
+
+
+class TaskSpecs(NamedTuple):
+    """What the functions of a task take and give; arrays are `jax.ShapeDtypeStruct`s."""
+
+    reads: Reads
+    """The fields that it reads of the physics, and the inputs that it gives."""
+    obs: Any
+    """The observation."""
+    metrics: dict[str, Any]
+    """The metrics of an outcome."""
+
+
+def check_task(task: Task) -> TaskSpecs:
+    """Traces the functions of a task once and checks the shapes of what they give.
+
+    Raises:
+        TaskError: a function gives another type, shape or structure than `Task` asks for.
+        ModelError: the task reads a field or gives an input that MuJoCo does not have.
+    """
+    name, model, reads = type(task).__name__, task.model, reads_of(task)
+    start = jax.eval_shape(task.start, jax.random.key(0))
+    if not isinstance(start, Start):
+        raise TaskError(f"{name}.start gives a {type(start).__name__}; it must give a Start")
+    _check_shape(f"{name}.start", "qpos", start.qpos, (model.nq,))
+    _check_shape(f"{name}.start", "qvel", start.qvel, (model.nv,))
+    for field, value in start.inputs.items():
+        _check_shape(f"{name}.start", field, value, input_shape(model, field))
+
+    def first_step(key: Key, action: Array) -> tuple[Mapping[str, Array], Outcome, Any, Any]:
+        begin = task.start(key)
+        physics = blank_state(model, reads, check_variation(model, begin.variation))
+        inputs = inputs_of(task, action, physics, begin.memory)
+        outcome: object = task.outcome(physics, action, physics, begin.memory)
+        if not isinstance(outcome, Outcome):
+            given = type(outcome).__name__
+            raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")
+        first, second = (task.observe(physics, m) for m in (begin.memory, outcome.memory))
+        return inputs, outcome, first, second
+
+    action = jax.ShapeDtypeStruct(np.shape(task.action_bounds[0]), jnp.float32)
+    inputs, outcome, first, second = jax.eval_shape(first_step, jax.random.key(0), action)
+    for field, value in inputs.items():
+        _check_shape(f"{name}.control", field, value, input_shape(model, field))
+    for part in ("reward", "terminated"):
+        shape = np.shape(getattr(outcome, part))
+        if shape != ():
+            raise TaskError(f"{name}.outcome gives a {part} of shape {shape}; it must be a scalar")
+    before, after = specs_of(start.memory), specs_of(outcome.memory)
+    if after != before:
+        raise TaskError(
+            f"{name}.outcome changes the memory's structure, from {before} to {after}; shapes and "
+            "dtypes must stay as `start` made them"
+        )
+    if specs_of(first) != specs_of(second):
+        raise TaskError(f"{name}.observe gives {specs_of(first)}, then {specs_of(second)}")
+    given = tuple(field for field in INPUTS if field in {**start.inputs, **inputs})
+    return TaskSpecs(dataclasses.replace(reads, inputs=given), first, outcome.metrics)
+
+
+def _check_shape(function: str, part: str, value: Any, wanted: tuple[int, ...]) -> None:
+    shape = np.shape(value)
+    if shape != wanted:
+        raise TaskError(f"{function} gives {part} of shape {shape}; the model's is {wanted}")
+
+
+def specs_of(tree: PyTree) -> Any:
+    """The structure, shapes and dtypes of a tree, to compare and to print."""
+    return jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(np.shape(x))}", tree)

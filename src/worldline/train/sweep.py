@@ -99,5 +99,5 @@ def with_features(env: Env, names: Mapping[str, Any]) -> Env:
     added = [name for name in names if name not in env.context.names]
     if not added:
         return env
-    context = Context((*env.context.given, *added), visible=env.context.visible)
+    context = Context((*env.context.requested, *added), visible=env.context.visible)
     return env.but(context=context)

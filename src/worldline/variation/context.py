@@ -193,9 +193,9 @@ class Context:
     def __init__(
         self, features: Iterable[str | Feature], visible: Iterable[str] | None = None
     ) -> None:
-        #: The features as they were given.
-        self.given = tuple(features)
-        self.names = tuple(f if isinstance(f, str) else f.name for f in self.given)
+        #: The argument `features`: names, and `Feature`s of one's own.
+        self.requested = tuple(features)
+        self.names = tuple(f if isinstance(f, str) else f.name for f in self.requested)
         self.visible = self.names if visible is None else tuple(visible)
         for name in self.visible:
             if name not in self.names:
@@ -210,14 +210,14 @@ class Context:
         """
         offered = features_of(model)
         found = {}
-        for given in self.given:
-            if isinstance(given, Feature):
-                found[given.name] = given
-            elif given in offered:
-                found[given] = offered[given]
+        for feature in self.requested:
+            if isinstance(feature, Feature):
+                found[feature.name] = feature
+            elif feature in offered:
+                found[feature] = offered[feature]
             else:
-                hint = did_you_mean(given, offered)
-                raise VariationError(f"the model offers no context feature {given!r}{hint}")
+                hint = did_you_mean(feature, offered)
+                raise VariationError(f"the model offers no context feature {feature!r}{hint}")
         return found
 
     def complete(self, model: Model, values: Mapping[str, ArrayLike]) -> dict[str, Array]:

@@ -1,0 +1,111 @@
+"""Observer: makes what the policy sees of a world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.env.cameras import Cameras
+from worldline.env.task import Task
+from worldline.physics.base import PhysicsState
+from worldline.types import Array, ArrayLike, Observation, PyTree
+from worldline.variation.context import Context, Values
+
+
+class Observer:
+    """Makes the observation of one world: the task's own, and what the environment adds to it.
+
+    With an addition (`context`, `last_action` or an image) the observation is a dict, in which a
+    task's own array is called `state`. Without one it is as the task makes it.
+
+    Args:
+        task: makes its own observation.
+        context: its visible features are added as `context`, `(nvisible,)`.
+        cameras: their images are added as `pixels/<name>` and `depth/<name>`; None: no images.
+        last_action: whether the action of the last step is added, `(nact,)`; zeros at a start.
+    """
+
+    def __init__(
+        self, task: Task, context: Context, cameras: Cameras | None, last_action: bool
+    ) -> None:
+        self._task, self._context = task, context
+        self._cameras, self._last_action = cameras, last_action
+        self._action_shape = np.shape(task.action_bounds[0])
+
+    def specs(self, task_obs: PyTree) -> Any:
+        """The shape and dtype of each array of an observation, from those of the task's own."""
+        added = dict[str, Any](self._cameras.specs() if self._cameras else {})
+        if self._context.visible:
+            shape = (len(self._context.visible),)
+            added["context"] = jax.ShapeDtypeStruct(shape, jnp.float32)
+        if self._last_action:
+            added["last_action"] = jax.ShapeDtypeStruct(self._action_shape, jnp.float32)
+        return _add(task_obs, added)
+
+    def first(
+        self, physics: PhysicsState, memory: PyTree, context: Values, mask: ArrayLike
+    ) -> Observation:
+        """The observation at the start of an episode.
+
+        Args:
+            physics: the world.
+            memory: the task's memory.
+            context: the value of each context feature, `()`.
+            mask: `()` bool; where False no image is drawn, and the images are unspecified.
+        """
+        images = self._cameras.first(physics, mask) if self._cameras else {}
+        action = jnp.zeros(self._action_shape)
+        return self._observe(physics, memory, context, action, images)
+
+    def next(
+        self,
+        physics: PhysicsState,
+        memory: PyTree,
+        context: Values,
+        mask: ArrayLike,
+        action: Array,
+        previous: Observation,
+    ) -> Observation:
+        """The observation after a step.
+
+        Args:
+            physics: the world after the step.
+            memory: the task's memory after the step.
+            context: as in `first`.
+            mask: as in `first`.
+            action: what the policy did, `(nact,)`.
+            previous: the observation before the step, which holds earlier frames of each image.
+        """
+        images = {}
+        if self._cameras is not None:
+            images = self._cameras.following(physics, _as_dict(previous), mask)
+        return self._observe(physics, memory, context, action, images)
+
+    def with_context(self, obs: Observation, context: Values) -> Observation:
+        """An observation with other values of the context features."""
+        visible = self._context.visible
+        return _add(obs, {"context": self._context.seen(context)} if visible else {})
+
+    def _observe(
+        self,
+        physics: PhysicsState,
+        memory: PyTree,
+        context: Values,
+        action: Array,
+        images: dict[str, Array],
+    ) -> Observation:
+        obs = self.with_context(self._task.observe(physics, memory), context)
+        return _add(obs, images | ({"last_action": action} if self._last_action else {}))
+
+
+def _as_dict(obs: Observation) -> dict[str, Array]:
+    """An observation as a dict; an array becomes its only entry, `state`."""
+    return obs if isinstance(obs, dict) else {"state": obs}
+
+
+def _add(obs: Any, added: dict[str, Any]) -> Any:
+    """An observation and what is added to it; as it is where that is nothing."""
+    return {**_as_dict(obs), **added} if added else obs
