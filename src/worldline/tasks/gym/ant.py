@@ -6,14 +6,13 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
-from worldline.tasks.gym.base import Camera, Locomotion, Range, noisy_start, sum_of_squares
-from worldline.types import Array, Key, PyTree
+from worldline.tasks.gym.base import Camera, Range, UprightRunner, sum_of_squares
+from worldline.types import Array, Metrics, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Ant(Locomotion):
+class Ant(UprightRunner):
     """Observation `(105,)`: height, orientation (quaternion) and eight joint angles; all fourteen
     velocities; the clipped contact force and torque on each of thirteen bodies.
 
@@ -24,17 +23,11 @@ class Ant(Locomotion):
     xml_file: str = "ant.xml"
     frame_skip: int = 5
     default_camera_config: Camera = dataclasses.field(default_factory=lambda: {"distance": 4.0})
-    forward_reward_weight: float = 1.0
-    """Reward for each m/s along x."""
     ctrl_cost_weight: float = 0.5
     contact_cost_weight: float = 5e-4
     """Cost of the sum of the squared contact forces, once clipped."""
-    healthy_reward: float = 1.0
-    """Reward for each step after which the ant is healthy."""
     main_body: int | str = 1
     """Name or number of the body whose velocity is rewarded."""
-    terminate_when_unhealthy: bool = True
-    """Whether an ant that is not healthy ends the episode."""
     healthy_z_range: Range = (0.2, 1.0)
     """Heights of the torso, limits included, at which the ant is healthy, m."""
     contact_force_range: Range = (-1.0, 1.0)
@@ -43,26 +36,29 @@ class Ant(Locomotion):
     include_cfrc_ext_in_observation: bool = True
     """Put the contact forces on the bodies into the observation."""
 
+    position_size = 2
+    normal_velocity = True
+
     @property
     def fields(self) -> tuple[str, ...]:
-        """The contact forces, where they are seen or charged for."""
+        """The contact forces, if they are observed or cost something."""
         seen = self.include_cfrc_ext_in_observation or self.contact_cost_weight != 0
         return ("cfrc_ext",) if seen else ()
 
     @property
     def changes(self) -> tuple[str, ...]:
         """The distance that the main body covers in a step."""
-        return (self._place,)
+        return (self._main_body_position,)
 
     @property
-    def _place(self) -> str:
-        """Where the main body is."""
+    def _main_body_position(self) -> str:
+        """The row of `xpos` that holds the main body's position."""
         body = self.main_body
         return f"xpos[{self.model.id('body', body) if isinstance(body, str) else body}]"
 
-    def start(self, key: Key) -> Start:
-        """The default pose with noise."""
-        return noisy_start(self.model, key, self.reset_noise_scale, normal_velocity=True)
+    def velocity(self, after: PhysicsState) -> Array:
+        """Mean velocity of the main body over the control step, `(2,)`, m/s."""
+        return after.changes[self._main_body_position][:2] / self.control_timestep
 
     def contact_forces(self, physics: PhysicsState) -> Array:
         """Clipped contact torque and force on each body, `(nbody, 6)`."""
@@ -78,36 +74,15 @@ class Ant(Locomotion):
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
         """Positions (without x and y by default), velocities and contact forces."""
-        skipped = 2 if self.exclude_current_positions_from_observation else 0
-        parts = [physics.qpos[skipped:], physics.qvel]
-        if self.include_cfrc_ext_in_observation:
-            parts.append(self.contact_forces(physics)[1:].ravel())  # nothing touches the world body
-        return jnp.concatenate(parts)
+        state = super().observe(physics, memory)
+        if not self.include_cfrc_ext_in_observation:
+            return state
+        forces = self.contact_forces(physics)[1:]  # nothing touches the world body
+        return jnp.concatenate([state, forces.ravel()])
 
-    def outcome(
-        self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
-    ) -> Outcome:
+    def reward_terms(self, action: Array, after: PhysicsState, speed: Array) -> Metrics:
         """Forward velocity and health, less the costs of control and contact."""
-        healthy = self.healthy(after)
-        x_velocity, y_velocity = after.changes[self._place][:2] / self.control_timestep
-        forward = self.forward_reward_weight * x_velocity
-        survive = jnp.where(healthy, self.healthy_reward, 0.0)
-        control = -self.ctrl_cost_weight * sum_of_squares(action)
         contact = jnp.zeros(())
         if self.contact_cost_weight != 0:
             contact = -self.contact_cost_weight * sum_of_squares(self.contact_forces(after))
-        return Outcome(
-            reward=forward + survive + control + contact,
-            terminated=~healthy & self.terminate_when_unhealthy,
-            metrics={
-                "x_position": after.qpos[0],
-                "y_position": after.qpos[1],
-                "distance_from_origin": jnp.linalg.norm(after.qpos[:2]),
-                "x_velocity": x_velocity,
-                "y_velocity": y_velocity,
-                "reward_forward": forward,
-                "reward_ctrl": control,
-                "reward_contact": contact,
-                "reward_survive": survive,
-            },
-        )
+        return {**super().reward_terms(action, after, speed), "reward_contact": contact}

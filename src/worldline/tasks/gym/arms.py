@@ -33,10 +33,7 @@ class Reacher(GymTask):
     reward_control_weight: float = 1.0
     """Cost of the sum of the squared actions."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The places of fingertip and target."""
-        return ("xpos",)
+    fields = ("xpos",)  # the positions of fingertip and target
 
     def start(self, key: Key) -> Start:
         """Near the default pose; the target is uniform in a disc of radius 0.2 m."""
@@ -51,24 +48,24 @@ class Reacher(GymTask):
             qvel=jnp.zeros(4).at[:2].set(0.005 * symmetric(velocity, (2,))),
         )
 
-    def miss(self, physics: PhysicsState) -> Array:
+    def from_target(self, physics: PhysicsState) -> Array:
         """The vector from target to fingertip, `(3,)`, m."""
         xpos = physics.fields["xpos"]
         return xpos[self.model.id("body", "fingertip")] - xpos[self.model.id("body", "target")]
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
-        """Where the arm is, where the target is, and what lies between."""
+        """Joint angles and velocities, the target, and the fingertip's offset from it."""
         angles, target = physics.qpos[:2], physics.qpos[2:]
-        miss = self.miss(physics)[:2]
+        offset = self.from_target(physics)[:2]
         return jnp.concatenate(
-            [jnp.cos(angles), jnp.sin(angles), target, physics.qvel[:2], miss],
+            [jnp.cos(angles), jnp.sin(angles), target, physics.qvel[:2], offset],
         )
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
     ) -> Outcome:
         """Less the distance to the target and the cost of control."""
-        distance = -self.reward_dist_weight * jnp.linalg.norm(self.miss(after))
+        distance = -self.reward_dist_weight * jnp.linalg.norm(self.from_target(after))
         control = -self.reward_control_weight * sum_of_squares(action)
         return Outcome(
             reward=distance + control,
@@ -101,39 +98,33 @@ class Pusher(GymTask):
     reward_control_weight: float = 0.1
     """Cost of the sum of the squared actions."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The places of tip, object and goal."""
-        return ("xpos",)
+    fields = ("xpos",)  # the positions of tip, object and goal
 
     def start(self, key: Key) -> Start:
         """The default pose; the goal at the origin and the object at random on the arm's side."""
-        place, velocity = jax.random.split(key)
+        position, velocity = jax.random.split(key)
         # The last four coordinates are x and y of the object and of the goal.
         arm = self.model.qpos0[:-4]
         return Start(
-            qpos=jnp.concatenate([arm, _place_of_object(place), jnp.zeros(2)]),
+            qpos=jnp.concatenate([arm, _object_position(position), jnp.zeros(2)]),
             qvel=jnp.concatenate([0.005 * symmetric(velocity, arm.shape), jnp.zeros(4)]),
         )
 
-    def places(self, physics: PhysicsState) -> tuple[Array, Array, Array]:
+    def positions(self, physics: PhysicsState) -> tuple[Array, Array, Array]:
         """The positions of the arm's tip, the object and the goal, `(3,)` each, m."""
-        xpos, number = physics.fields["xpos"], self.model.id
-        return (
-            xpos[number("body", "tips_arm")],
-            xpos[number("body", "object")],
-            xpos[number("body", "goal")],
-        )
+        tip, thing, goal = (self.model.id("body", n) for n in ("tips_arm", "object", "goal"))
+        xpos = physics.fields["xpos"]
+        return xpos[tip], xpos[thing], xpos[goal]
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
-        """Angles and velocities of the arm; where tip, object and goal are."""
-        return jnp.concatenate([physics.qpos[:7], physics.qvel[:7], *self.places(physics)])
+        """Angles and velocities of the arm; positions of tip, object and goal."""
+        return jnp.concatenate([physics.qpos[:7], physics.qvel[:7], *self.positions(physics)])
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
     ) -> Outcome:
         """Less the two distances and the cost of control."""
-        tip, thing, goal = self.places(after)
+        tip, thing, goal = self.positions(after)
         near = -self.reward_near_weight * jnp.linalg.norm(thing - tip)
         distance = -self.reward_dist_weight * jnp.linalg.norm(thing - goal)
         control = -self.reward_control_weight * sum_of_squares(action)
@@ -144,7 +135,7 @@ class Pusher(GymTask):
         )
 
 
-def _place_of_object(key: Key) -> Array:
+def _object_position(key: Key) -> Array:
     """Uniform on a rectangle, but for a disc of 0.17 m about the goal at the origin: `(2,)`, m."""
     low, high = jnp.array([-0.3, -0.2]), jnp.array([0.0, 0.2])
 
@@ -155,5 +146,5 @@ def _place_of_object(key: Key) -> Array:
     def too_close(last: tuple[Key, Array]) -> Array:
         return jnp.asarray(jnp.linalg.norm(last[1]) <= 0.17)
 
-    _, place = jax.lax.while_loop(too_close, draw, draw((key, low)))
-    return place
+    _, position = jax.lax.while_loop(too_close, draw, draw((key, low)))
+    return position

@@ -1,9 +1,12 @@
-"""What Gymnasium's MuJoCo tasks share: the model files, the options, the starts."""
+"""What Gymnasium's MuJoCo tasks share: model files, options, starts and the reward for running."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import functools
 import importlib.util
+import operator
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -11,10 +14,10 @@ from typing import Any, ClassVar, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from worldline.env.task import Start, Task
+from worldline.env.task import Outcome, Start, Task
 from worldline.errors import TaskError
-from worldline.model import Model
-from worldline.types import Array, ArrayLike, Key
+from worldline.physics.base import PhysicsState
+from worldline.types import Array, ArrayLike, Key, Metrics, PyTree
 
 #: Attributes of `mujoco.MjvCamera`: `distance` (m), `azimuth` and `elevation` (degrees), `lookat`
 #: (m), `trackbodyid`.
@@ -60,15 +63,133 @@ class GymTask(Task):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Locomotion(GymTask):
-    """A robot that can leave the place where it starts, and is charged for what its motors do."""
+class NoisyStart(GymTask):
+    """A task whose episodes start at the model's default state, with noise on every coordinate."""
+
+    reset_noise_scale: float
+    """Size of the random change to the default state at a start: m, rad, m/s, rad/s."""
+
+    normal_velocity: ClassVar[bool] = False
+    """Whether initial velocities are normal, with `reset_noise_scale` as standard deviation; else
+    they are uniform in `[-reset_noise_scale, reset_noise_scale)`, as positions always are."""
+
+    def start(self, key: Key) -> Start:
+        """The default state with noise."""
+        position, velocity = jax.random.split(key)
+        draw = jax.random.normal if self.normal_velocity else symmetric
+        scale, model = self.reset_noise_scale, self.model
+        return Start(
+            qpos=jnp.asarray(model.qpos0) + scale * symmetric(position, (model.nq,)),
+            qvel=scale * draw(velocity, (model.nv,)),
+        )
+
+    def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
+        """Positions and velocities."""
+        return jnp.concatenate([physics.qpos, physics.qvel])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Locomotion(NoisyStart):
+    """A robot that moves freely in the world, and pays for what its motors do."""
 
     ctrl_cost_weight: float
     """Cost of the sum of the squared actions."""
-    reset_noise_scale: float
-    """Size of the random change to the default state at a start: m, rad, m/s, rad/s."""
     exclude_current_positions_from_observation: bool = True
-    """Leave the robot's place in the world (x, or x and y) out of the observation."""
+    """Leave the robot's position in the world (x, or x and y) out of the observation."""
+
+    position_size: ClassVar[int]
+    """How many coordinates, the first of `qpos`, are the robot's position in the world: 1 or 2."""
+
+    def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
+        """Positions (by default without the position in the world) and velocities."""
+        skipped = self.position_size if self.exclude_current_positions_from_observation else 0
+        return jnp.concatenate([physics.qpos[skipped:], physics.qvel])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Runner(Locomotion):
+    """A robot that is rewarded for its velocity along x. An episode never terminates."""
+
+    forward_reward_weight: float = 1.0
+    """Reward for each m/s along x."""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The field from which `velocity` is computed."""
+        return ("qpos",)
+
+    def velocity(self, after: PhysicsState) -> Array:
+        """Mean velocity over the control step, along x (and y), `(position_size,)`, m/s."""
+        return after.changes["qpos"][: self.position_size] / self.control_timestep
+
+    def reward_terms(self, action: Array, after: PhysicsState, speed: Array) -> Metrics:
+        """The terms of the reward, `()` each, in the order in which they are added.
+
+        Args:
+            action: `(nact,)`.
+            after: the state after the step.
+            speed: the velocity along x, `()`, m/s.
+        """
+        return {
+            "reward_forward": self.forward_reward_weight * speed,
+            "reward_ctrl": -self.ctrl_cost_weight * sum_of_squares(action),
+        }
+
+    def terminated(self, after: PhysicsState) -> Array:
+        """Whether the state ends the episode, `()` bool."""
+        return jnp.asarray(False)
+
+    def motion_metrics(self, after: PhysicsState, velocity: Array) -> Metrics:
+        """Where the robot is, m, and how fast it moves, m/s; `()` each."""
+        metrics = {"x_position": after.qpos[0], "x_velocity": velocity[0]}
+        if self.position_size == 1:
+            return metrics
+        return metrics | {
+            "y_position": after.qpos[1],
+            "y_velocity": velocity[1],
+            "distance_from_origin": jnp.linalg.norm(after.qpos[:2]),
+        }
+
+    def outcome(
+        self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
+    ) -> Outcome:
+        """The sum of the reward's terms, which are metrics too."""
+        velocity = self.velocity(after)
+        terms = self.reward_terms(action, after, velocity[0])
+        return Outcome(
+            reward=functools.reduce(operator.add, terms.values()),
+            terminated=self.terminated(after),
+            metrics=self.motion_metrics(after, velocity) | terms,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class UprightRunner(Runner):
+    """A runner that can fall. Each healthy step has a bonus, and a fall ends the episode."""
+
+    healthy_reward: float = 1.0
+    """Reward for each step after which the robot is healthy."""
+    terminate_when_unhealthy: bool = True
+    """Whether a robot that is not healthy ends the episode."""
+    healthy_z_range: Range
+    """Heights of the torso at which the robot is healthy, m."""
+
+    @abc.abstractmethod
+    def healthy(self, physics: PhysicsState) -> Array:
+        """Whether the robot has not fallen, `()` bool."""
+
+    def reward_terms(self, action: Array, after: PhysicsState, speed: Array) -> Metrics:
+        """Forward velocity and health, less the cost of control."""
+        terms = super().reward_terms(action, after, speed)
+        return {
+            "reward_forward": terms["reward_forward"],
+            "reward_survive": jnp.where(self.healthy(after), self.healthy_reward, 0.0),
+            "reward_ctrl": terms["reward_ctrl"],
+        }
+
+    def terminated(self, after: PhysicsState) -> Array:
+        """Whether the robot has fallen."""
+        return ~self.healthy(after) & self.terminate_when_unhealthy
 
 
 def assets() -> Path:
@@ -79,21 +200,16 @@ def assets() -> Path:
     return Path(spec.submodule_search_locations[0]) / "envs" / "mujoco" / "assets"
 
 
-def noisy_start(model: Model, key: Key, scale: float, *, normal_velocity: bool = False) -> Start:
-    """The model's default state with noise on every coordinate.
+def tracking_camera(body: int, distance: float, height: float) -> Camera:
+    """A camera that follows a body from above.
 
     Args:
-        model: the model.
-        key: consumed.
-        scale: positions change by a uniform draw from `[-scale, scale)`, and so do velocities.
-        normal_velocity: velocities are normal with standard deviation `scale` instead.
+        body: the number of the body.
+        distance: how far the camera is from the point that it looks at, m.
+        height: of that point, m.
     """
-    position, velocity = jax.random.split(key)
-    draw = jax.random.normal if normal_velocity else symmetric
-    return Start(
-        qpos=jnp.asarray(model.qpos0) + scale * symmetric(position, (model.nq,)),
-        qvel=scale * draw(velocity, (model.nv,)),
-    )
+    lookat = (0.0, 0.0, height)
+    return {"trackbodyid": body, "distance": distance, "lookat": lookat, "elevation": -20.0}
 
 
 def symmetric(key: Key, shape: tuple[int, ...]) -> Array:

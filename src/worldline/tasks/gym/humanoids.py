@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 
 import jax.numpy as jnp
 
-from worldline.env.task import Outcome, Start
+from worldline.env.task import Outcome
 from worldline.physics.base import PhysicsState
 from worldline.tasks.gym.base import (
     Camera,
     Locomotion,
     Range,
-    noisy_start,
+    UprightRunner,
     sum_of_squares,
+    tracking_camera,
     within,
 )
-from worldline.types import Array, Key, PyTree
+from worldline.types import Array, Metrics, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class HumanoidBody(Locomotion):
-    """A body of thirteen parts: what it feels, and how it starts.
+    """A body of thirteen parts: what is observed of it, and what contact costs.
 
     Observation `(348,)`: height, orientation (quaternion) and seventeen joint angles; all 23
     velocities; of each part the inertia (10), velocity (6) and contact force (6) about the centre
@@ -42,8 +44,10 @@ class HumanoidBody(Locomotion):
     include_cfrc_ext_in_observation: bool = True
     """Put the contact forces on the parts into the observation."""
 
+    position_size = 2
+
     @property
-    def seen(self) -> tuple[str, ...]:
+    def observed_fields(self) -> tuple[str, ...]:
         """The MjData fields in the observation, in its order."""
         included = {
             "cinert": self.include_cinert_in_observation,
@@ -53,84 +57,73 @@ class HumanoidBody(Locomotion):
         }
         return tuple(field for field, include in included.items() if include)
 
-    def start(self, key: Key) -> Start:
-        """The default pose with noise."""
-        return noisy_start(self.model, key, self.reset_noise_scale)
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What is observed, and the contact forces if they cost something."""
+        observed = self.observed_fields
+        free = self._contact_weight == 0 or "cfrc_ext" in observed
+        return observed if free else (*observed, "cfrc_ext")
+
+    @property
+    @abc.abstractmethod
+    def _contact_weight(self) -> float:
+        """Cost of the sum of the squared contact forces."""
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
-        """Positions (without x and y by default), velocities, and what the body feels."""
-        # The world body feels nothing, and the root joint, of six velocities, has no actuator.
+        """Positions (without x and y by default), velocities, and `observed_fields`."""
+        # Those of the world body are zero; the root joint, of six velocities, has no actuator.
         first = {"cinert": 1, "cvel": 1, "qfrc_actuator": 6, "cfrc_ext": 1}
-        skipped = 2 if self.exclude_current_positions_from_observation else 0
-        felt = [physics.fields[field][first[field] :].ravel() for field in self.seen]
-        return jnp.concatenate([physics.qpos[skipped:], physics.qvel, *felt])
+        values = [physics.fields[name][first[name] :].ravel() for name in self.observed_fields]
+        return jnp.concatenate([super().observe(physics, memory), *values])
+
+    def contact_reward(self, physics: PhysicsState, limits: Range) -> Array:
+        """Minus the cost of contact, which is clipped to `limits`, `()`."""
+        weight = self._contact_weight
+        cost = 0.0 if weight == 0 else weight * sum_of_squares(physics.fields["cfrc_ext"])
+        return -jnp.clip(jnp.asarray(cost), *limits)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Humanoid(HumanoidBody):
+class Humanoid(HumanoidBody, UprightRunner):
     """Run along x. Reward: velocity of the centre of mass and a bonus for health, less costs of
     control and contact. An episode terminates when the humanoid is not healthy.
     """
 
     xml_file: str = "humanoid.xml"
     default_camera_config: Camera = dataclasses.field(
-        default_factory=lambda: {
-            "trackbodyid": 1,
-            "distance": 4.0,
-            "lookat": (0.0, 0.0, 2.0),
-            "elevation": -20.0,
-        }
+        default_factory=lambda: tracking_camera(1, distance=4.0, height=2.0)
     )
     forward_reward_weight: float = 1.25
-    """Reward for each m/s along x."""
     contact_cost_weight: float = 5e-7
     """Cost of the sum of the squared contact forces."""
     contact_cost_range: Range = (float("-inf"), 10.0)
     """The cost of contact is clipped to this range."""
     healthy_reward: float = 5.0
-    """Reward for each step after which the humanoid is healthy."""
-    terminate_when_unhealthy: bool = True
-    """Whether a humanoid that is not healthy ends the episode."""
     healthy_z_range: Range = (1.0, 2.0)
-    """Heights of the torso at which the humanoid is healthy, m."""
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """What is seen, and the contact forces where they are charged for."""
-        return _with_forces(self.seen, self.contact_cost_weight)
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """The distance that the parts' centres of mass cover in a step."""
+        """The parts' centres of mass."""
         return ("xipos",)
 
-    def outcome(
-        self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
-    ) -> Outcome:
-        """Forward velocity and health, less the costs of control and contact."""
-        healthy = within(after.qpos[2], self.healthy_z_range)
+    @property
+    def _contact_weight(self) -> float:
+        return self.contact_cost_weight
+
+    def velocity(self, after: PhysicsState) -> Array:
+        """Mean velocity of the centre of mass over the control step, `(3,)`, m/s."""
         mass = after.variation.get("body_mass", self.model.constant("body_mass"))
         distance = mass @ after.changes["xipos"] / mass.sum()
-        x_velocity, y_velocity, _ = distance / self.control_timestep
-        forward = self.forward_reward_weight * x_velocity
-        survive = jnp.where(healthy, self.healthy_reward, 0.0)
-        control = -self.ctrl_cost_weight * sum_of_squares(action)
-        contact = -_contact_cost(after, self.contact_cost_weight, self.contact_cost_range)
-        return Outcome(
-            reward=forward + survive + control + contact,
-            terminated=~healthy & self.terminate_when_unhealthy,
-            metrics={
-                "x_position": after.qpos[0],
-                "y_position": after.qpos[1],
-                "distance_from_origin": jnp.linalg.norm(after.qpos[:2]),
-                "x_velocity": x_velocity,
-                "y_velocity": y_velocity,
-                "reward_forward": forward,
-                "reward_ctrl": control,
-                "reward_contact": contact,
-                "reward_survive": survive,
-            },
-        )
+        return jnp.asarray(distance / self.control_timestep)
+
+    def healthy(self, physics: PhysicsState) -> Array:
+        """Whether the torso's height is in its range, `()` bool."""
+        return within(physics.qpos[2], self.healthy_z_range)
+
+    def reward_terms(self, action: Array, after: PhysicsState, speed: Array) -> Metrics:
+        """Forward velocity and health, less the costs of control and contact."""
+        contact = self.contact_reward(after, self.contact_cost_range)
+        return {**super().reward_terms(action, after, speed), "reward_contact": contact}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,12 +134,7 @@ class HumanoidStandup(HumanoidBody):
 
     xml_file: str = "humanoidstandup.xml"
     default_camera_config: Camera = dataclasses.field(
-        default_factory=lambda: {
-            "trackbodyid": 1,
-            "distance": 4.0,
-            "lookat": (0.0, 0.0, 0.8925),
-            "elevation": -20.0,
-        }
+        default_factory=lambda: tracking_camera(1, distance=4.0, height=0.8925)
     )
     uph_cost_weight: float = 1.0
     """Without effect, in Gymnasium too: the weight of the height is always 1."""
@@ -156,9 +144,8 @@ class HumanoidStandup(HumanoidBody):
     """The cost of impact is clipped to this range."""
 
     @property
-    def fields(self) -> tuple[str, ...]:
-        """What is seen, and the contact forces where they are charged for."""
-        return _with_forces(self.seen, self.impact_cost_weight)
+    def _contact_weight(self) -> float:
+        return self.impact_cost_weight
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
@@ -167,7 +154,7 @@ class HumanoidStandup(HumanoidBody):
         height = after.qpos[2]
         up = height / self.model.timestep
         control = -self.ctrl_cost_weight * sum_of_squares(action)
-        impact = -_contact_cost(after, self.impact_cost_weight, self.impact_cost_range)
+        impact = self.contact_reward(after, self.impact_cost_range)
         return Outcome(
             reward=up + control + impact + 1,
             terminated=jnp.asarray(False),
@@ -180,14 +167,3 @@ class HumanoidStandup(HumanoidBody):
                 "reward_impact": impact,
             },
         )
-
-
-def _with_forces(seen: tuple[str, ...], weight: float) -> tuple[str, ...]:
-    """The fields `seen`, and the contact forces if they have a weight in the reward."""
-    return seen if weight == 0 or "cfrc_ext" in seen else (*seen, "cfrc_ext")
-
-
-def _contact_cost(physics: PhysicsState, weight: float, limits: Range) -> Array:
-    """The weighted sum of the squared contact forces, clipped to `limits`, `()`."""
-    cost = 0.0 if weight == 0 else weight * sum_of_squares(physics.fields["cfrc_ext"])
-    return jnp.clip(jnp.asarray(cost), *limits)

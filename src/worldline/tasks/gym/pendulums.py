@@ -6,14 +6,14 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from worldline.env.task import Outcome, Start
+from worldline.env.task import Outcome
 from worldline.physics.base import PhysicsState
-from worldline.tasks.gym.base import Camera, GymTask, noisy_start
-from worldline.types import Array, Key, PyTree
+from worldline.tasks.gym.base import Camera, NoisyStart
+from worldline.types import Array, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class InvertedPendulum(GymTask):
+class InvertedPendulum(NoisyStart):
     """Observation `(4,)`: position of the cart, angle of the pole, and their velocities.
 
     Action `(1,)`: force on the cart, in hundreds of newtons. Reward: 1 while the pole is within
@@ -41,20 +41,11 @@ class InvertedPendulum(GymTask):
         default_factory=lambda: {"trackbodyid": 0, "distance": 2.04}
     )
     reset_noise_scale: float = 0.01
-    """Size of the random change to the default state at a start: m, rad, m/s, rad/s."""
-
-    def start(self, key: Key) -> Start:
-        """Upright with noise."""
-        return noisy_start(self.model, key, self.reset_noise_scale)
-
-    def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
-        """Positions and velocities."""
-        return jnp.concatenate([physics.qpos, physics.qvel])
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
     ) -> Outcome:
-        """1 while the pole stands."""
+        """1 while the pole is upright."""
         finite = jnp.all(jnp.isfinite(self.observe(after, memory)))
         fallen = ~finite | (jnp.abs(after.qpos[1]) > 0.2)
         reward = (~fallen).astype(jnp.float32)
@@ -62,7 +53,7 @@ class InvertedPendulum(GymTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class InvertedDoublePendulum(GymTask):
+class InvertedDoublePendulum(NoisyStart):
     """Observation `(9,)`: position of the cart, sines and cosines of the two joint angles, three
     velocities clipped to 10 m/s or rad/s, and the constraint force on the cart clipped to 10 N.
 
@@ -78,16 +69,9 @@ class InvertedDoublePendulum(GymTask):
     healthy_reward: float = 10.0
     """Reward for each step after which the tip is above 1 m."""
     reset_noise_scale: float = 0.1
-    """Size of the random change to the default state at a start: m, rad, m/s, rad/s."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The place of the tip, and the force at the ends of the rail."""
-        return ("site_xpos", "qfrc_constraint")
-
-    def start(self, key: Key) -> Start:
-        """Upright with noise."""
-        return noisy_start(self.model, key, self.reset_noise_scale, normal_velocity=True)
+    fields = ("site_xpos", "qfrc_constraint")  # the tip's position, the force at the rail's ends
+    normal_velocity = True
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
         """Positions, with angles as sines and cosines, velocities, and the force on the cart."""

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 
 import jax.numpy as jnp
 
-from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
-from worldline.tasks.gym.base import (
-    Camera,
-    Locomotion,
-    Range,
-    noisy_start,
-    sum_of_squares,
-    within,
-)
-from worldline.types import Array, Key, PyTree
+from worldline.tasks.gym.base import Camera, Range, UprightRunner, tracking_camera, within
+from worldline.types import Array, Metrics, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PlanarWalker(Locomotion):
+class PlanarWalker(UprightRunner):
     """A torso on legs in a plane: `qpos` is x, height, pitch and the joint angles.
 
     Observation: height, pitch and joint angles, then all velocities, clipped to 10 m/s or rad/s.
@@ -29,63 +20,28 @@ class PlanarWalker(Locomotion):
     An episode terminates when the walker is not healthy.
     """
 
-    forward_reward_weight: float = 1.0
-    """Reward for each m/s along x."""
+    frame_skip: int = 4
     ctrl_cost_weight: float = 1e-3
-    healthy_reward: float = 1.0
-    """Reward for each step after which the walker is healthy."""
-    terminate_when_unhealthy: bool = True
-    """Whether a walker that is not healthy ends the episode."""
-    healthy_z_range: Range
-    """Heights of the torso at which the walker is healthy, m."""
     healthy_angle_range: Range
     """Pitches of the torso at which the walker is healthy, rad."""
     reset_noise_scale: float = 5e-3
 
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """The distance covered in a step."""
-        return ("qpos",)
+    position_size = 1
 
-    @abc.abstractmethod
     def healthy(self, physics: PhysicsState) -> Array:
-        """Whether the walker is upright and well, `()` bool."""
-
-    def upright(self, physics: PhysicsState) -> Array:
         """Whether height and pitch of the torso are in their ranges, `()` bool."""
         _, height, pitch = physics.qpos[:3]
         return within(height, self.healthy_z_range) & within(pitch, self.healthy_angle_range)
-
-    def start(self, key: Key) -> Start:
-        """The default pose with noise."""
-        return noisy_start(self.model, key, self.reset_noise_scale)
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
         """Positions (without x by default) and clipped velocities."""
         skipped = 1 if self.exclude_current_positions_from_observation else 0
         return jnp.concatenate([physics.qpos[skipped:], jnp.clip(physics.qvel, -10, 10)])
 
-    def outcome(
-        self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
-    ) -> Outcome:
-        """Forward velocity and health, less the cost of control."""
-        healthy = self.healthy(after)
-        x_velocity = after.changes["qpos"][0] / self.control_timestep
-        forward = self.forward_reward_weight * x_velocity
-        survive = jnp.where(healthy, self.healthy_reward, 0.0)
-        control = -self.ctrl_cost_weight * sum_of_squares(action)
-        return Outcome(
-            reward=forward + survive + control,
-            terminated=~healthy & self.terminate_when_unhealthy,
-            metrics={
-                "x_position": after.qpos[0],
-                "z_distance_from_origin": after.qpos[1] - self.model.qpos0[1],
-                "x_velocity": x_velocity,
-                "reward_forward": forward,
-                "reward_ctrl": control,
-                "reward_survive": survive,
-            },
-        )
+    def motion_metrics(self, after: PhysicsState, velocity: Array) -> Metrics:
+        """Also how far the torso is above its default height, m."""
+        height = after.qpos[1] - self.model.qpos0[1]
+        return {**super().motion_metrics(after, velocity), "z_distance_from_origin": height}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,14 +61,8 @@ class Hopper(PlanarWalker):
     }
 
     xml_file: str = "hopper.xml"
-    frame_skip: int = 4
     default_camera_config: Camera = dataclasses.field(
-        default_factory=lambda: {
-            "trackbodyid": 2,
-            "distance": 3.0,
-            "lookat": (0.0, 0.0, 1.15),
-            "elevation": -20.0,
-        }
+        default_factory=lambda: tracking_camera(2, distance=3.0, height=1.15)
     )
     healthy_state_range: Range = (-100.0, 100.0)
     """Range of every position but x and height, and of every velocity: rad, m/s, rad/s."""
@@ -120,9 +70,9 @@ class Hopper(PlanarWalker):
     healthy_angle_range: Range = (-0.2, 0.2)
 
     def healthy(self, physics: PhysicsState) -> Array:
-        """Upright, and no coordinate has run away."""
+        """Whether the torso is upright, and all other numbers of the state are in range."""
         state = jnp.concatenate([physics.qpos[2:], physics.qvel])
-        return self.upright(physics) & within(state, self.healthy_state_range)
+        return super().healthy(physics) & within(state, self.healthy_state_range)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,18 +80,8 @@ class Walker2d(PlanarWalker):
     """Two legs. Observation `(17,)`; action `(6,)`: thigh, leg, foot, right then left."""
 
     xml_file: str = "walker2d_v5.xml"
-    frame_skip: int = 4
     default_camera_config: Camera = dataclasses.field(
-        default_factory=lambda: {
-            "trackbodyid": 2,
-            "distance": 4.0,
-            "lookat": (0.0, 0.0, 1.15),
-            "elevation": -20.0,
-        }
+        default_factory=lambda: tracking_camera(2, distance=4.0, height=1.15)
     )
     healthy_z_range: Range = (0.8, 2.0)
     healthy_angle_range: Range = (-1.0, 1.0)
-
-    def healthy(self, physics: PhysicsState) -> Array:
-        """Upright."""
-        return self.upright(physics)
