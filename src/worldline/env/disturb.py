@@ -1,15 +1,16 @@
 """Disturbances: sensor noise, actuator noise and delay, random pushes, as a task around a task.
 
-The other half of what sim-to-real needs beside a `Domain`: Tan et al. (2018), "Sim-to-real:
+They complement a `Domain` for policies that leave the simulation: Tan et al. (2018), "Sim-to-real:
 learning agile locomotion for quadruped robots", and Peng et al. (2018), "Sim-to-real transfer of
-robotic control with dynamics randomization". Each piece is pure, and what it remembers (its random
-numbers, the actions under way, the push that lasts) is part of the world's memory.
+robotic control with dynamics randomization". Each disturbance is a set of pure functions; its state
+(random numbers, delayed actions, the present push) is part of the task's memory.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
@@ -24,56 +25,55 @@ from worldline.model import ModelSource
 from worldline.physics.base import PhysicsState
 from worldline.types import Array, Key, Observation, PyTree
 from worldline.variation.distributions import Distribution, Uniform
-from worldline.variation.domain import AbstractDomain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Disturbance(abc.ABC):
-    """One thing that goes wrong in a world. A subclass changes one of the three functions.
+    """One disturbance of a world. A subclass overrides `act`, `observe` or `push`.
 
-    All are pure functions of one world. `memory` is this piece's own; its structure never changes.
+    All are pure functions of one world. `memory` is the disturbance's own; its structure never
+    changes.
     """
 
-    def check(self, task: Task) -> None:  # noqa: B027 # most can disturb any
-        """Refuses a task that it cannot disturb.
+    def check(self, task: Task) -> None:  # noqa: B027 # most disturbances suit every task
+        """Checks that a task can be disturbed so.
 
         Raises:
-            TaskError: with the mend.
+            WorldlineError: it cannot.
         """
 
     @abc.abstractmethod
     def start(self, task: Task, key: Key) -> PyTree:
-        """Its memory at the start of an episode."""
+        """The memory at the start of an episode."""
 
     @abc.abstractmethod
     def next(self, task: Task, memory: PyTree, action: Array) -> PyTree:
-        """Its memory after a control step in which the policy chose `action`."""
+        """The memory after a control step in which the policy chose `action`, `(nact,)`."""
 
     def act(self, task: Task, memory: PyTree, action: Array) -> Array:
         """The action that reaches the actuators, `(nact,)`."""
-        del task, memory
         return action
 
     def observe(self, task: Task, memory: PyTree, obs: Observation) -> Observation:
         """The observation that reaches the policy."""
-        del task, memory
         return obs
 
     def push(self, task: Task, memory: PyTree) -> Array | None:
         """A force and a torque on each body, `(nbody, 6)` in N and N m along the world's axes."""
-        del task, memory
         return None
 
 
 class _Stream(eqx.Module):
-    """A stream of random numbers: words of a key for now, and of one for what comes after.
+    """A stream of random keys, stored as their data.
 
-    Words and not keys: a world's memory passes through selections in which JAX's check for keys
-    used twice cannot follow a key.
+    JAX's check for reused keys cannot follow a key through the selections that a world's memory
+    passes through; it ignores a key's data.
     """
 
     now: Array
+    """Data of the key of this control step."""
     later: Array
+    """Data of the key that the later ones are split from."""
 
     @classmethod
     def begin(cls, key: Key) -> _Stream:
@@ -89,31 +89,35 @@ class _Stream(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ObservationNoise(Disturbance):
+class _Noise(Disturbance):
+    """Gaussian noise, drawn anew each control step; its memory is a `_Stream`."""
+
+    std: float | Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        deviations = self.std.values() if isinstance(self.std, Mapping) else (self.std,)
+        if not all(np.isfinite(std) and std >= 0 for std in deviations):
+            raise TaskError(f"{type(self).__name__} has std {self.std}; give 0 or more")
+
+    def start(self, task: Task, key: Key) -> PyTree:
+        """The keys of the episode."""
+        return _Stream.begin(key)
+
+    def next(self, task: Task, memory: PyTree, action: Array) -> PyTree:
+        """The keys of the next control step."""
+        return cast(_Stream, memory).advance()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObservationNoise(_Noise):
     """Gaussian noise on the observation, anew each control step."""
 
     std: float | Mapping[str, float]
     """Standard deviation in the observation's units; by key where the observation is a dict, whose
     other keys stay exact."""
 
-    def __post_init__(self) -> None:
-        deviations = self.std.values() if isinstance(self.std, Mapping) else (self.std,)
-        if not all(np.isfinite(std) and std >= 0 for std in deviations):
-            raise TaskError(f"ObservationNoise has std {self.std}; give 0 or more")
-
-    def start(self, task: Task, key: Key) -> PyTree:
-        """A stream of random numbers."""
-        del task
-        return _Stream.begin(key)
-
-    def next(self, task: Task, memory: PyTree, action: Array) -> PyTree:
-        """The stream moved on."""
-        del task, action
-        return cast(_Stream, memory).advance()
-
     def observe(self, task: Task, memory: PyTree, obs: Observation) -> Observation:
         """The observation with noise."""
-        del task
         if not isinstance(obs, dict):
             if isinstance(self.std, Mapping):
                 raise TaskError("the observation is an array; give ObservationNoise one number")
@@ -131,25 +135,11 @@ class ObservationNoise(Disturbance):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ActionNoise(Disturbance):
+class ActionNoise(_Noise):
     """Gaussian noise on the action, anew each control step; the result stays in the bounds."""
 
     std: float
     """Standard deviation, as a share of half the action range (of 1, where it has no bounds)."""
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.std) and self.std >= 0):
-            raise TaskError(f"ActionNoise has std {self.std}; give 0 or more")
-
-    def start(self, task: Task, key: Key) -> PyTree:
-        """A stream of random numbers."""
-        del task
-        return _Stream.begin(key)
-
-    def next(self, task: Task, memory: PyTree, action: Array) -> PyTree:
-        """The stream moved on."""
-        del task, action
-        return cast(_Stream, memory).advance()
 
     def act(self, task: Task, memory: PyTree, action: Array) -> Array:
         """The action with noise."""
@@ -159,13 +149,13 @@ class ActionNoise(Disturbance):
         return jnp.clip(action + noise, low, high)
 
 
-class _Line(NamedTuple):
-    """Actions under way."""
+class _Delayed(NamedTuple):
+    """Actions that have not reached the actuators yet."""
 
     recent: Array
     """The last actions, the newest first, `(longest, nact)`."""
     delay: Array
-    """How many control steps an action takes in this episode, `()` int32."""
+    """Control steps that each action of this episode is late, `()` int32."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,22 +171,20 @@ class ActionDelay(Disturbance):
             raise TaskError(f"ActionDelay of {low:g} to {high:g} steps; give 0 to 999")
 
     def start(self, task: Task, key: Key) -> PyTree:
-        """The delay, and no action yet."""
+        """The delay of the episode, and the action nearest to 0 in place of earlier ones."""
         low, high = (jnp.asarray(bound) for bound in task.action_bounds)
         rest = jnp.clip(jnp.zeros_like(low), low, high)
         longest = max(1, round(self._support()[1]))
         delay = self.steps if isinstance(self.steps, int) else jnp.round(self.steps.sample(key))
-        return _Line(jnp.tile(rest, (longest, 1)), jnp.asarray(delay).astype(jnp.int32))
+        return _Delayed(jnp.tile(rest, (longest, 1)), jnp.asarray(delay).astype(jnp.int32))
 
     def next(self, task: Task, memory: PyTree, action: Array) -> PyTree:
-        """The newest action in line."""
-        del task
+        """The actions, with the newest in front."""
         recent = jnp.concatenate([action[None], memory.recent[:-1]])
-        return _Line(recent, memory.delay)
+        return _Delayed(recent, memory.delay)
 
     def act(self, task: Task, memory: PyTree, action: Array) -> Array:
         """The action that was chosen `delay` steps ago."""
-        del task
         return jnp.concatenate([action[None], memory.recent])[memory.delay]
 
     def _support(self) -> tuple[float, float]:
@@ -207,27 +195,27 @@ class ActionDelay(Disturbance):
 
 
 class _Push(NamedTuple):
-    """The push under way, or the wait for the next."""
+    """The present push, or the next one."""
 
     stream: _Stream
     wait: Array
-    """Seconds until it begins; below 0 it lasts, `()`."""
+    """Seconds until it begins, `()`; 0 or less during the push."""
     force: Array
     """`(3,)` N."""
 
 
-#: Rounding of times, in seconds.
+#: Times that differ by less than this are equal, in seconds.
 _INSTANT = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pushes(Disturbance):
-    """A body is pushed at random times in a random horizontal direction (`xfrc_applied`)."""
+    """Pushes a body at random times in random horizontal directions (`xfrc_applied`)."""
 
     body: str
-    """The body, at its centre of mass."""
+    """The name of the body. The force acts at its centre of mass."""
     force: Distribution
-    """Of the push, in N."""
+    """The size of the force, in N."""
     every: Distribution = dataclasses.field(default_factory=lambda: Uniform(2.0, 4.0))
     """Seconds from the end of one push, or from the start of the episode, to the next."""
     duration: float = 0.1
@@ -238,30 +226,28 @@ class Pushes(Disturbance):
             raise TaskError(f"Pushes of {self.duration} s; give a duration above 0")
 
     def check(self, task: Task) -> None:
-        """Refuses a task whose model has no such body."""
+        """Checks that the model has the body."""
         task.model.id("body", self.body)
 
     def start(self, task: Task, key: Key) -> PyTree:
-        """The first push to come."""
-        del task
-        return self._drawn(_Stream.begin(key))
+        """The first push of the episode."""
+        return self._draw(_Stream.begin(key))
 
     def next(self, task: Task, memory: PyTree, action: Array) -> PyTree:
-        """A control step nearer to the next push, or through this one."""
-        del action
+        """The push with one control step less to wait, or after its end the next push."""
         wait = memory.wait - task.control_timestep
         over = wait <= _INSTANT - self.duration
-        waiting, fresh = memory._replace(wait=wait), self._drawn(memory.stream.advance())
+        waiting, fresh = memory._replace(wait=wait), self._draw(memory.stream.advance())
         return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, waiting)
 
     def push(self, task: Task, memory: PyTree) -> Array | None:
-        """The force while the push lasts."""
+        """The force during the push, else 0."""
         force = jnp.where(memory.wait <= _INSTANT, memory.force, 0.0)
         model = task.model
         forces = jnp.zeros((model.mj.nbody, 6))
         return forces.at[model.id("body", self.body), :3].set(force)
 
-    def _drawn(self, stream: _Stream) -> _Push:
+    def _draw(self, stream: _Stream) -> _Push:
         wait_key, force_key, angle_key = jax.random.split(stream.key, 3)
         angle = jax.random.uniform(angle_key, maxval=2 * jnp.pi)
         direction = jnp.stack([jnp.cos(angle), jnp.sin(angle), jnp.zeros_like(angle)])
@@ -269,18 +255,22 @@ class Pushes(Disturbance):
         return _Push(stream, self.every.sample(wait_key), force)
 
 
+def _of_task(name: str) -> Any:
+    """A property that has the value of the undisturbed task's."""
+    return property(operator.attrgetter(f"task.{name}"), doc=f"`{name}` of the task.")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Disturbed(Task):
-    """A task whose worlds are disturbed: `Disturbed(task=..., disturbances=(Pushes(...), ...))`.
+    """A task with disturbances: `Disturbed(task=..., disturbances=(Pushes(...), ...))`.
 
-    The task itself is judged as before: its reward sees the action that the policy chose, and
-    the undisturbed state.
+    The task's reward sees the action that the policy chose, and the undisturbed state.
     """
 
     task: Task
-    """The task."""
+    """The task without disturbances."""
     disturbances: tuple[Disturbance, ...]
-    """What goes wrong. Actions pass through them in order, and observations."""
+    """Actions pass through them in this order, and so do observations."""
     episode_length: int = -1
     """Control steps after which an episode is truncated; 0 for no limit; -1: the task's own."""
 
@@ -290,45 +280,14 @@ class Disturbed(Task):
         for disturbance in self.disturbances:
             disturbance.check(self.task)
 
-    @property
-    def refresh(self) -> bool:  # type: ignore[override] # a constant of the class elsewhere
-        """As the task has it."""
-        return self.task.refresh
-
-    @property
-    def defaults(self) -> Mapping[str, Mapping[str, Any]]:  # type: ignore[override] # alike
-        """As the task has them."""
-        return self.task.defaults
-
-    @property
-    def domains(self) -> Mapping[str, AbstractDomain]:
-        """The task's."""
-        return self.task.domains
-
-    @property
-    def control_timestep(self) -> float:
-        """Seconds between two actions."""
-        return self.task.control_timestep
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields that the task reads."""
-        return self.task.fields
-
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """The changes that the task reads."""
-        return self.task.changes
-
-    @property
-    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The task's."""
-        return self.task.action_bounds
-
-    @property
-    def camera(self) -> Mapping[str, Any]:
-        """The task's."""
-        return self.task.camera
+    refresh = _of_task("refresh")
+    defaults = _of_task("defaults")
+    domains = _of_task("domains")
+    control_timestep = _of_task("control_timestep")
+    fields = _of_task("fields")
+    changes = _of_task("changes")
+    action_bounds = _of_task("action_bounds")
+    camera = _of_task("camera")
 
     def mjcf(self) -> ModelSource:
         """The task's model."""
@@ -338,18 +297,18 @@ class Disturbed(Task):
         """The task's start; the memory is the task's and each disturbance's."""
         key, *keys = jax.random.split(key, 1 + len(self.disturbances))
         start = self.task.start(key)
-        pieces = [d.start(self.task, k) for d, k in zip(self.disturbances, keys, strict=True)]
-        return dataclasses.replace(start, memory=(start.memory, tuple(pieces)))
+        memories = [d.start(self.task, k) for d, k in zip(self.disturbances, keys, strict=True)]
+        return dataclasses.replace(start, memory=(start.memory, tuple(memories)))
 
     def control(
         self, action: Array, physics: PhysicsState, memory: PyTree
     ) -> Array | dict[str, Array]:
-        """What the disturbed action makes the actuators do, and the pushes."""
-        memory, pieces = memory
+        """The task's control for the disturbed action, and the forces of the pushes."""
+        memory, disturbances = self._split(memory)
         push = None
-        for disturbance, piece in zip(self.disturbances, pieces, strict=True):
-            action = disturbance.act(self.task, piece, action)
-            force = disturbance.push(self.task, piece)
+        for disturbance, own in disturbances:
+            action = disturbance.act(self.task, own, action)
+            force = disturbance.push(self.task, own)
             if force is not None:
                 push = force if push is None else push + force
         controls = self.task.control(action, physics, memory)
@@ -359,21 +318,23 @@ class Disturbed(Task):
         return {**inputs, "xfrc_applied": inputs.get("xfrc_applied", 0.0) + push}
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Observation:
-        """What is left of the task's observation."""
-        memory, pieces = memory
+        """The task's observation after all disturbances."""
+        memory, disturbances = self._split(memory)
         obs = self.task.observe(physics, memory)
-        for disturbance, piece in zip(self.disturbances, pieces, strict=True):
-            obs = disturbance.observe(self.task, piece, obs)
+        for disturbance, own in disturbances:
+            obs = disturbance.observe(self.task, own, obs)
         return obs
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
     ) -> Outcome:
-        """The task's own judgement."""
-        memory, pieces = memory
+        """The task's outcome for the action that the policy chose."""
+        memory, disturbances = self._split(memory)
         outcome = self.task.outcome(before, action, after, memory)
-        moved = tuple(
-            disturbance.next(self.task, piece, action)
-            for disturbance, piece in zip(self.disturbances, pieces, strict=True)
-        )
+        moved = tuple(d.next(self.task, own, action) for d, own in disturbances)
         return dataclasses.replace(outcome, memory=(outcome.memory, moved))
+
+    def _split(self, memory: PyTree) -> tuple[PyTree, list[tuple[Disturbance, PyTree]]]:
+        """The task's memory, and each disturbance with its own."""
+        memory, owned = memory
+        return memory, list(zip(self.disturbances, owned, strict=True))
