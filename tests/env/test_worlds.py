@@ -276,7 +276,7 @@ def masses(key: Any, *_: Any) -> dict[str, Any]:
 
 def without_turn(state: WorldsState) -> WorldsState:
     """All but whose turn it is, which alone depends on how many worlds there are."""
-    return dataclasses.replace(state, turn=jnp.zeros_like(state.turn))
+    return dataclasses.replace(state, episode_index=jnp.zeros_like(state.episode_index))
 
 
 @pytest.mark.parametrize(("task", "domain"), [(WALLED, masses), (toys.Swing(), None)])

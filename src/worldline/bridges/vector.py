@@ -231,7 +231,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if given != (None, None):
             state, drawn = _put_given(state, rows, given), rows
         if drawn.all():
-            state = self.worlds.reset(state.key, *state.given)
+            state = self.worlds.reset(state.key, *state.fixed)
         elif drawn.any():
             state = raised_as_it_is(self.worlds.reset_where)(state, drawn)
         self._hold(state)
@@ -378,7 +378,7 @@ def _check_seed(seed: Any) -> int:
 
 def _put_given(state: WorldsState, rows: NDArray, given: _Given) -> WorldsState:
     """The state with other constants and context where `rows`."""
-    held = jax.device_get(state.given)
+    held = jax.device_get(state.fixed)
     variation, context = (old if new is None else new for new, old in zip(given, held, strict=True))
     new = (variation, context)
     if not rows.all():
@@ -389,7 +389,7 @@ def _put_given(state: WorldsState, rows: NDArray, given: _Given) -> WorldsState:
                     f"{sorted(value)}; give the same fields, or reset all worlds"
                 )
         new = jax.tree.map(functools.partial(_where_rows, rows), new, held)
-    return dataclasses.replace(state, given=new)
+    return dataclasses.replace(state, fixed=new)
 
 
 def _put_keys(state: WorldsState, rows: NDArray, keys: Key) -> WorldsState:

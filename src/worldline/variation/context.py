@@ -1,8 +1,8 @@
-"""Contexts: named numbers of a world that mean something to people, and what they drive.
+"""Contexts: named numbers of a world, such as gravity, each of which sets fields of the model.
 
 Contextual reinforcement learning after Benjamins et al. (2023), "Contextualize me: the case for
-context in reinforcement learning" (CARL): a policy is trained on some worlds (gravity from -12 to
--8), sees the context or does not, and is judged on others.
+context in reinforcement learning" (CARL): a policy is trained in some contexts (gravity from -12 to
+-8), observes the context or does not, and is evaluated in others.
 """
 
 from __future__ import annotations
@@ -30,42 +30,40 @@ if TYPE_CHECKING:
 #: A world's context: feature name to its value, `()` each.
 Values: TypeAlias = Mapping[str, Array]
 
-#: Sets what a feature drives: `(model, constants, value) -> constants`, where `constants` gives any
-#: field of this world by name.
+#: Gives the fields that follow from a feature's value: `(model, constants, value) -> fields`, where
+#: `constants` has the present value of every field of the world.
 Drive: TypeAlias = Callable[[Model, "Constants", Array], dict[str, Array]]
 
 
-class Constants:
-    """A world's constants while its context is written into them: drawn ones, else the model's."""
+class Constants(dict[str, Array]):
+    """A world's constants by field: those that were drawn or written, else the model's."""
 
     def __init__(self, model: Model, drawn: Variation) -> None:
+        super().__init__(drawn)
         self._model = model
-        self.drawn = dict(drawn)
 
-    def __getitem__(self, field: str) -> Array:
-        if field in self.drawn:
-            return self.drawn[field]
+    def __missing__(self, field: str) -> Array:
         return jnp.asarray(self._model.constant(field), jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One named number of a world, and the model fields that it drives.
+    """One named number of a world, and the model fields that it sets.
 
-    What MuJoCo derives from those fields (`mj_setConst`) the engine computes again.
+    The engine then computes again what MuJoCo derives from those fields (`mj_setConst`).
     """
 
     name: str
     default: float
-    """Its value in the model as it is."""
+    """Its value in the unchanged model."""
     low: float
-    """Lowest value that means something."""
+    """Lowest meaningful value."""
     high: float
-    """Highest value that means something."""
+    """Highest meaningful value."""
     unit: str
     """`"m/s^2"`, `"kg"`; `""` for a pure number."""
     drive: Drive
-    """What follows from it."""
+    """Gives the fields that follow from a value."""
 
     def check(self, values: ArrayLike) -> None:
         """Refuses values outside the bounds.
@@ -83,7 +81,7 @@ class Feature:
 
 
 def features_of(model: Model) -> dict[str, Feature]:
-    """What a model offers to vary, by name.
+    """The context features of a model, by name.
 
     `gravity`, `viscosity`, `density`, `friction`, `elasticity`, `joint_damping`,
     `joint_stiffness`, `actuator_strength`, and `mass_<body>` for every body with a name: where a
@@ -128,7 +126,7 @@ def _option(name: str) -> Drive:
 
 
 def _friction(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
-    """Sets the sliding friction of every geom: of each contact, since the larger of two counts."""
+    """Sets the sliding friction of every geom, and so that of every contact: the larger counts."""
     return {"geom_friction": constants["geom_friction"].at[:, 0].set(value)}
 
 
@@ -150,7 +148,7 @@ def _restitution(ratio: float) -> float:
     return abs(speed) * math.exp(-ratio / s * phase)
 
 
-#: Damping ratios, and the coefficients of restitution that they lead to: from 1 down.
+#: Damping ratios, and their coefficients of restitution, from 1 down.
 _RATIOS = np.linspace(1e-3, 5.0, 800)
 _RESTITUTIONS = np.array([_restitution(ratio) for ratio in _RATIOS])
 
@@ -179,15 +177,15 @@ def _mass(index: int) -> Drive:
 
 
 class Context:
-    """The features in use of an environment, and which of them the policy sees.
+    """The context features of an environment, and which of them the policy observes.
 
     Args:
-        features: their names (of `features_of(model)`), or `Feature`s of one's own.
-        visible: the names of those that are appended to the observation, under `context`, in the
-            order of `features`; None: all.
+        features: names from `features_of(model)`, or `Feature`s of one's own.
+        visible: the names of the features that the observation holds under `context`, in this
+            order; None: all.
 
     Raises:
-        VariationError: a name that is none of the features.
+        VariationError: a visible feature is not among `features`.
     """
 
     def __init__(
@@ -203,10 +201,10 @@ class Context:
                 raise VariationError(f"the context has no visible feature {name!r}{hint}")
 
     def features(self, model: Model) -> dict[str, Feature]:
-        """The features in use, by name.
+        """The features by name.
 
         Raises:
-            VariationError: the model offers no feature of a name.
+            VariationError: the model has no feature of this name.
         """
         offered = features_of(model)
         found = {}
@@ -221,17 +219,20 @@ class Context:
         return found
 
     def complete(self, model: Model, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
-        """The value of every feature, float32: those given, the defaults of the others.
+        """The value of every feature as float32: from `values`, or else its default.
 
         Raises:
-            VariationError: a value of no feature; or one outside its bounds, where that can be seen
-                (outside `jit`).
+            VariationError: there is no such feature; or, outside of `jit`, a value is not within
+                its bounds.
         """
         features = self.features(model)
         for name, value in values.items():
             if name not in features:
                 hint = did_you_mean(name, features)
-                raise VariationError(f"the environment has no context feature {name!r}{hint}")
+                raise VariationError(
+                    f"the environment has no context feature {name!r}{hint}; give it to "
+                    "Env(context=...)"
+                )
             if not isinstance(value, jax.core.Tracer):
                 features[name].check(value)
         return {
@@ -240,14 +241,14 @@ class Context:
         }
 
     def variation(self, model: Model, values: Values, drawn: Variation) -> dict[str, Array]:
-        """A world's constants: those drawn, with all that the context drives written into them."""
+        """A world's constants: the drawn ones, and over them those that the context sets."""
         constants = Constants(model, drawn)
         for name, feature in self.features(model).items():
-            constants.drawn |= feature.drive(model, constants, values[name])
-        return constants.drawn
+            constants.update(feature.drive(model, constants, values[name]))
+        return dict(constants)
 
     def seen(self, values: Values) -> Array:
-        """What the policy sees of the context, `(nvisible,)`, in each feature's unit."""
+        """The values of the visible features, `(nvisible,)`, in each feature's unit."""
         return jnp.stack([values[name] for name in self.visible])
 
     def space(self, model: Model) -> spaces.Dict:
@@ -268,7 +269,7 @@ class Context:
 class Selector(abc.ABC):
     """Chooses the context of each episode: a pure function."""
 
-    #: The numbers that it chooses among, by feature: a pytree of arrays.
+    #: The parameters of the choice, by feature: a pytree of arrays.
     ranges: Ranges
 
     @abc.abstractmethod
@@ -277,9 +278,9 @@ class Selector(abc.ABC):
 
         Args:
             key: a key of this episode's own.
-            episode_index: the number of the episode, were the episodes of all worlds dealt in
-                order: world i's n-th episode has i + n * B. `()` int32.
-            ranges: the numbers of the training state.
+            episode_index: the number of the episode, `()` int32: i + n * B in world i after n
+                episodes.
+            ranges: the present parameters, in the structure of the attribute `ranges`.
         """
 
     def support(self) -> Mapping[str, Any]:
@@ -288,10 +289,10 @@ class Selector(abc.ABC):
 
 
 class Draw(Selector):
-    """A fresh draw of each feature for each episode: `Draw({"gravity": Uniform(-12, -8)})`.
+    """Draws each feature anew for each episode: `Draw({"gravity": Uniform(-12, -8)})`.
 
     Args:
-        distributions: by feature; a plain number is that number every time.
+        distributions: a distribution for each feature, or a number for a constant value.
 
     Raises:
         VariationError: a distribution of vectors.
@@ -299,8 +300,8 @@ class Draw(Selector):
 
     def __init__(self, distributions: Mapping[str, Distribution | float]) -> None:
         self.ranges = {
-            name: given if isinstance(given, Distribution) else Choice([given])
-            for name, given in distributions.items()
+            name: value if isinstance(value, Distribution) else Choice([value])
+            for name, value in distributions.items()
         }
         for name, distribution in self.ranges.items():
             if distribution.shape != ():
@@ -320,10 +321,11 @@ class Draw(Selector):
 
 
 class _Listed(Selector):
-    """Contexts of a list.
+    """Chooses from a list of contexts.
 
     Args:
-        contexts: `{"gravity": [-9.8, -5.0], "friction": [1.0, 0.5]}`: as many values a feature.
+        contexts: values of each feature, as many of each, such as
+            `{"gravity": [-9.8, -5.0], "friction": [1.0, 0.5]}`.
 
     Raises:
         VariationError: the features have different numbers of values, or there are none.
@@ -333,18 +335,18 @@ class _Listed(Selector):
         self.ranges = {name: jnp.asarray(v, jnp.float32) for name, v in contexts.items()}
         shapes = {values.shape for values in self.ranges.values()}
         if len(shapes) != 1 or len(shape := shapes.pop()) != 1 or shape[0] == 0:
-            given = {name: values.shape for name, values in self.ranges.items()}
-            raise VariationError(f"contexts of shapes {given}; give as many values a feature")
+            found = {name: values.shape for name, values in self.ranges.items()}
+            raise VariationError(f"contexts of shapes {found}; give as many values a feature")
         self._count = shape[0]
 
     @abc.abstractmethod
-    def _place(self, key: Key, episode_index: Array) -> Array:
-        """Where in the list the context of an episode stands, `()` int32."""
+    def _index(self, key: Key, episode_index: Array) -> Array:
+        """The index in the list of an episode's context, `()` int32."""
 
     def __call__(self, key: Key, episode_index: Array, ranges: Ranges) -> dict[str, Array]:
         """The features' values for an episode."""
-        place = self._place(key, episode_index)
-        return {name: ranges[name][place] for name in self.ranges}
+        index = self._index(key, episode_index)
+        return {name: ranges[name][index] for name in self.ranges}
 
     def support(self) -> Mapping[str, Any]:
         """The values of each feature."""
@@ -352,16 +354,16 @@ class _Listed(Selector):
 
 
 class RoundRobin(_Listed):
-    """The contexts of a list, one after the other."""
+    """Takes the contexts of a list one after the other."""
 
-    def _place(self, key: Key, episode_index: Array) -> Array:
+    def _index(self, key: Key, episode_index: Array) -> Array:
         return episode_index % self._count
 
 
 class Random(_Listed):
-    """A context of a list, each as likely."""
+    """Draws a context from a list, each with the same probability."""
 
-    def _place(self, key: Key, episode_index: Array) -> Array:
+    def _index(self, key: Key, episode_index: Array) -> Array:
         return jax.random.randint(key, (), 0, self._count)
 
 
@@ -370,7 +372,7 @@ class Custom(Selector):
 
     Args:
         function: `(key, episode_index, ranges) -> values`, pure.
-        ranges: numbers that it reads.
+        ranges: its parameters, a dict of arrays.
     """
 
     def __init__(
@@ -387,8 +389,5 @@ class Custom(Selector):
 
 
 def as_selector(context: Selector | Mapping[str, Distribution | float]) -> Selector:
-    """A selector from one, or from distributions by feature.
-
-    A plain number is fixed; so `{"gravity": -3.7}` is one context for all.
-    """
+    """The selector itself, or `Draw` of a mapping: `{"gravity": -3.7}` is one context for all."""
     return context if isinstance(context, Selector) else Draw(context)

@@ -1,4 +1,4 @@
-"""Distributions of constants: their parameters are arrays, which a curriculum may change."""
+"""Distributions of a world's constants; a curriculum may change their parameters, arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _number(value: Number) -> Array:
 
 
 class Distribution(eqx.Module):
-    """The law of a number, or of a vector of independent ones: a pytree of its parameters."""
+    """A distribution of numbers, or of vectors of independent ones: a pytree of parameters."""
 
     @property
     @abc.abstractmethod
@@ -43,14 +43,14 @@ class Distribution(eqx.Module):
         """The lowest and the highest value of concrete parameters, `shape` each."""
 
     def corners(self) -> Iterator[NDArray]:
-        """Draws among which are the extremes of any function that is affine in each element."""
+        """Values at which every function that is affine in each element has its extremes."""
         low, high = self.support()
         for pick in itertools.product((False, True), repeat=low.size):
             yield np.where(np.reshape(pick, low.shape), high, low)
 
 
 def text(value: ArrayLike) -> str:
-    """A number or numbers for an error."""
+    """A number, or an array of them, as text for an error."""
     array = np.asarray(value)
     if array.ndim == 0:
         return f"{float(array):g}"
@@ -58,7 +58,7 @@ def text(value: ArrayLike) -> str:
 
 
 class _Between(Distribution):
-    """A distribution between two bounds; every parameter is a number, or a vector of them."""
+    """A distribution between two bounds. Every parameter is a number, or a vector of them."""
 
     low: Array
     high: Array
@@ -84,11 +84,11 @@ class _Between(Distribution):
 
 
 class Uniform(_Between):
-    """Every value from `low` to `high` alike.
+    """The uniform distribution from `low` to `high`.
 
     Args:
-        low: a number, or a vector for a vector of independent numbers.
-        high: alike.
+        low: the lowest value: a number, or a vector for vectors with independent elements.
+        high: the highest value, likewise.
 
     Raises:
         VariationError: `low` is above `high`, or one is not finite.
@@ -106,8 +106,8 @@ class LogUniform(_Between):
     """Uniform in the logarithm: half of the draws lie below `sqrt(low * high)`.
 
     Args:
-        low: above 0; a number, or a vector for a vector of independent numbers.
-        high: alike.
+        low: the lowest value, above 0: a number, or a vector for vectors with independent elements.
+        high: the highest value, likewise.
 
     Raises:
         VariationError: `low` is above `high` or not positive, or one is not finite.
@@ -131,11 +131,11 @@ class TruncatedNormal(_Between):
     """A normal distribution, cut off below `low` and above `high`.
 
     Args:
-        mean: of the normal distribution before it is cut; a number, or a vector for a vector of
-            independent numbers.
+        mean: of the normal distribution before it is cut: a number, or a vector for vectors with
+            independent elements. The other arguments likewise.
         std: its standard deviation, above 0.
-        low: lowest value.
-        high: highest value.
+        low: the lowest value.
+        high: the highest value.
 
     Raises:
         VariationError: `low` is above `high`, `std` is not positive, or one is not finite.
@@ -163,7 +163,7 @@ class Choice(Distribution):
 
     Args:
         values: `(n,)` numbers, or `(n, m)` for a choice among n vectors.
-        weights: `(n,)` how often each is chosen, in proportion; None: all alike.
+        weights: `(n,)`, proportional to the probability of each; None: all the same.
 
     Raises:
         VariationError: there is no value, one is not finite, or a weight is negative.

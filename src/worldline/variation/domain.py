@@ -1,12 +1,12 @@
 """Domain: how a world's constants are drawn at the start of an episode.
 
 Domain randomisation after Tobin et al. (2017), "Domain randomization for transferring deep neural
-networks from simulation to the real world", with the numbers of the ranges as data: they are
-arrays in the training state, where a curriculum may move them and nothing recompiles.
+networks from simulation to the real world". The parameters of its distributions are arrays in the
+training state: a curriculum may change them, and nothing recompiles.
 
-A domain says which fields it draws (`fields`). What MuJoCo derives from them (`mj_setConst`:
-subtree masses, inverse weights, the places of cameras and lights that track a body) the engine
-computes again whenever a world's constants change; a domain does not draw it.
+A domain says which fields it draws (`fields`). It does not draw what MuJoCo derives from them
+(`mj_setConst`: subtree masses, inverse weights, the positions of cameras and lights that track a
+body): the engine computes that again whenever a world's constants change.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from worldline.variation.targets import Target, TargetLike, as_target
 
 Operation: TypeAlias = Literal["scale", "add", "set"]
 
-#: Whether each object gets a draw of its own, or all of them share one.
+#: Whether a term draws once for each object, or once for all of them.
 Per: TypeAlias = Literal["object", "world"]
 
-#: The numbers of a domain by the names of its terms: a pytree of arrays.
+#: The parameters of what is drawn, by name of the term or feature: a pytree of arrays.
 Ranges: TypeAlias = Mapping[str, PyTree]
 
 
 class AbstractDomain(abc.ABC):
     """Draws the constants of a world: a pure function of a key, the model and the ranges."""
 
-    #: The ranges that training begins with.
+    #: The parameters that training begins with.
     ranges: Ranges
 
     @abc.abstractmethod
     def __call__(self, key: Key, model: Model, ranges: Ranges) -> Variation:
-        """The constants of one world, always from the model's own, never from an earlier draw."""
+        """Draws the constants of one world, from those of the model and no earlier draw."""
 
     @abc.abstractmethod
     def fields(self, model: Model) -> frozenset[str]:
@@ -53,18 +53,22 @@ class AbstractDomain(abc.ABC):
 
     @abc.abstractmethod
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
-        """Refuses ranges (None: the first ones) from which an impossible model can be drawn.
+        """Checks that the domain fits a model and can draw no impossible value.
+
+        Args:
+            model: the model.
+            ranges: the parameters to check; None: those that training begins with.
 
         Raises:
             VariationError: an unknown field or object, a wrong shape, or an impossible value (a
-                negative mass, an inertia without the triangle inequality, crossed limits); the
-                error holds the field and the value.
+                negative mass, an inertia without the triangle inequality, crossed limits), with
+                the field and the value.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """One change to one or several fields; made by `scale`, `add` or `set_`."""
+    """A random change of one or several fields; `scale`, `add` and `set_` make it."""
 
     operation: Operation
     targets: tuple[Target, ...]
@@ -73,13 +77,13 @@ class Term:
     name: str
 
     def draw(self, key: Key, model: Model, distribution: Distribution) -> Array:
-        """The numbers for one world: `(n, *shape)` for n objects, or `shape` per world."""
+        """The draws for one world: `(n, *shape)` for n objects, or `shape` with `per="world"`."""
         if self.per == "world":
             return distribution.sample(key)
         return distribution.sample(key, (len(self.targets[0].rows(model)),))
 
     def apply(self, target: Target, model: Model, value: Array, drawn: Array) -> Array:
-        """A whole field with this term's change of one target."""
+        """The whole value of a target's field after this term's change."""
         rows = target.rows(model)
         table = value[None] if target.is_option else value
         old = table[rows]
@@ -90,7 +94,7 @@ class Term:
         return table[0] if target.is_option else table
 
     def check(self, model: Model, distribution: Distribution) -> None:
-        """Refuses targets that the model lacks, and draws of a shape that does not fit them."""
+        """Checks that the model has the targets and that the draws have a fitting shape."""
         for target in self.targets:
             shape = model.constant(target.field).shape
             element = shape if target.is_option else shape[1:]
@@ -125,8 +129,8 @@ def scale(
         target: an MjModel field (`"body_mass"`, every body), an object's (`body("torso").mass`), or
             several of them, which share their draws: `("body_mass", "body_inertia")` keeps a body's
             mass and inertia together.
-        distribution: of the factor. With parameters of the field's own row shape (3 for a friction)
-            each element gets a draw of its own, otherwise a row shares one.
+        distribution: of the factor. With parameters of a row's shape (3 for a friction) it draws
+            each element of a row by itself, otherwise one factor for the row.
         per: `"object"`: one draw for each row; `"world"`: one for all rows.
         name: of the range in `Domain.ranges`; by default made from the targets.
     """
@@ -178,14 +182,14 @@ def _term(
 
 
 class Domain(AbstractDomain):
-    """Terms one after the other: `Domain(scale("body_mass", Uniform(0.8, 1.2)), ...)`.
+    """A sequence of terms: `Domain(scale("body_mass", Uniform(0.8, 1.2)), ...)`.
 
     Args:
-        parts: terms, or domains whose terms are taken. A later term works on what an earlier one
-            left.
+        parts: terms, or domains whose terms are taken. Each term changes the result of the one
+            before it.
 
     Raises:
-        VariationError: two terms have one name.
+        VariationError: two terms have the same name.
     """
 
     def __init__(self, *parts: Term | Domain) -> None:
@@ -216,7 +220,7 @@ class Domain(AbstractDomain):
         return frozenset(target.field for term in self.terms for target in term.targets)
 
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
-        """Refuses ranges from which an impossible model can be drawn."""
+        """Checks the terms, and the most extreme models that they can draw."""
         ranges = self.ranges if ranges is None else ranges
         for term in self.terms:
             term.check(model, ranges[term.name])
@@ -230,11 +234,11 @@ class Domain(AbstractDomain):
                     )
 
     def _extremes(self, field: str, model: Model, ranges: Ranges) -> NDArray:
-        """Values of a field among which are the extremes of each row, `(n, *shape)`.
+        """Values of a field `(n, *shape)` that include the extremes of each row.
 
         Every operation is affine in each draw, and every rule is about the elements of one row. So
-        of what a term makes of a row, only the values that are extreme in some direction are kept
-        for the next term: two for each direction, however many terms there are.
+        of the values that a row can have after a term, only those that are extreme in some
+        direction are kept for the next term: two for each direction, however many terms there are.
         """
         stored = np.array(model.constant(field), np.float64)
         table = stored[None] if field.startswith("opt.") else stored
@@ -264,7 +268,7 @@ class CustomDomain(AbstractDomain):
 
     Args:
         function: `(key, model, ranges) -> variation`, pure; fields of the whole field's shape.
-        ranges: numbers that it reads, a dict of arrays or distributions.
+        ranges: its parameters, a dict of arrays or distributions.
     """
 
     def __init__(
@@ -278,12 +282,12 @@ class CustomDomain(AbstractDomain):
         return self._function(key, model, ranges)
 
     def fields(self, model: Model) -> frozenset[str]:
-        """The model fields that the function returns."""
+        """The fields that the function returns."""
         drawn = jax.eval_shape(lambda key: self(key, model, self.ranges), jax.random.key(0))
         return frozenset(drawn)
 
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
-        """Tries a hundred draws, since what a function can return is not known before."""
+        """Checks a hundred draws, since the extremes of a function are not known."""
         ranges = self.ranges if ranges is None else ranges
         keys = jax.random.split(jax.random.key(0), 100)
         drawn: Variation = jax.device_get(jax.vmap(lambda key: self(key, model, ranges))(keys))
@@ -300,12 +304,12 @@ class CustomDomain(AbstractDomain):
 
 
 def as_domain(domain: AbstractDomain | Callable[[Key, Model, Any], Variation]) -> AbstractDomain:
-    """A domain from one, or from a function `(key, model, ranges) -> variation`."""
+    """The domain itself, or the domain of a function `(key, model, ranges) -> variation`."""
     return domain if isinstance(domain, AbstractDomain) else CustomDomain(domain)
 
 
 def _operate(operation: Operation, old: Any, drawn: Any) -> Any:
-    """A field's old values after an operation with a draw that broadcasts over them."""
+    """The values of a field after an operation with a draw, which is broadcast over them."""
     match operation:
         case "scale":
             return old * drawn
@@ -316,8 +320,9 @@ def _operate(operation: Operation, old: Any, drawn: Any) -> Any:
 
 
 def _directions(size: int) -> NDArray:
-    """Directions in which the rows of a field can break a rule, `(n, size)`, one of each pair of
-    opposites: the elements, and in rows of up to three also their sums and differences.
+    """Directions in which a row can break a rule, `(n, size)`, one of each opposite pair.
+
+    They are the elements, and in rows of up to three also sums and differences of them.
     """
     if size > 3:
         return np.eye(size)

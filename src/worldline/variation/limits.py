@@ -1,4 +1,4 @@
-"""Which values of a model's constants no body can have: negative masses, crossed limits, ..."""
+"""Finds impossible values of a model's constants, such as negative masses or crossed limits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from worldline.model import Model
 from worldline.variation.distributions import NDArray, text
+from worldline.variation.targets import FIELD_PREFIXES
 
 _NOT_NEGATIVE = frozenset((
     "actuator_armature", "actuator_damping", "dof_armature", "dof_damping", "dof_frictionloss",
@@ -18,7 +19,7 @@ _NOT_NEGATIVE = frozenset((
 #: Positive wherever the model has a positive value.
 _POSITIVE = frozenset(("body_inertia", "body_mass", "geom_size", "opt.impratio", "opt.timestep"))
 
-#: A lowest and a highest value, and the field that says whether they are in force.
+#: Fields of a lowest and a highest value, and the field that says whether they are in force.
 _LIMITS = {
     "actuator_actrange": "actuator_actlimited",
     "actuator_ctrlrange": "actuator_ctrllimited",
@@ -29,18 +30,9 @@ _LIMITS = {
     "tendon_range": "tendon_limited",
 }
 
-#: The kinds of objects whose names an error gives, by the prefix of their fields.
-_KINDS = {
-    "actuator_": "actuator",
-    "body_": "body",
-    "geom_": "geom",
-    "jnt_": "joint",
-    "tendon_": "tendon",
-}
-
 
 class Problem(NamedTuple):
-    """A value that no world can have."""
+    """An impossible value."""
 
     row: int | None
     """The row of the field; None for an option of the whole model."""
@@ -54,7 +46,7 @@ def has_rules(field: str) -> bool:
 
 
 def find_problem(model: Model, field: str, value: Any) -> Problem | None:
-    """The first element or row of a field's value, given as a whole, that no world can have."""
+    """The first element or row of a field's whole value that is impossible; None if none is."""
     value = np.asarray(value, np.float64)
     for bad, rule in _broken_rules(model, field, value):
         if bad.any():
@@ -63,7 +55,7 @@ def find_problem(model: Model, field: str, value: Any) -> Problem | None:
 
 
 def _broken_rules(model: Model, field: str, value: NDArray) -> list[tuple[NDArray, str]]:
-    """For each rule of a field, the elements or rows `(n,)` bool that break it, and the rule."""
+    """For each rule of a field, a mask of the elements or rows that break it, and its words."""
     rules = [(~np.isfinite(value), "must be finite")]
     if field in _NOT_NEGATIVE:
         rules.append((value < 0, "must not be negative"))
@@ -87,7 +79,9 @@ def _describe(model: Model, field: str, value: NDArray, bad: NDArray, rule: str)
     shown = text(value[where])
     if not where or field.startswith("opt."):
         return Problem(None, f"is {shown}; it {rule}")
-    kind = next((kind for prefix, kind in _KINDS.items() if field.startswith(prefix)), None)
+    # The first prefix of a kind: rows of the others, such as `dof_`, are not its objects.
+    kinds = (k for k, prefixes in FIELD_PREFIXES.items() if field.startswith(prefixes[0]))
+    kind = next(kinds, None)
     name = model.names(kind)[where[0]] if kind else ""
     row = repr(name) if name else f"row {where[0]}"
     return Problem(where[0], f"of {row} is {shown}; it {rule}")

@@ -1,4 +1,4 @@
-"""Contexts in the words of a command line: `gravity=-12:-8`, `friction=0.5,1`."""
+"""Reads contexts from the command line: `gravity=-12:-8`, `friction=0.5,1`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from worldline.errors import ConfigError
 from worldline.variation.distributions import Choice, Distribution, Uniform
 
-#: Values of a feature to go through, `(n,)`.
+#: The values of a feature on a grid, `(n,)`.
 Axis: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def read_draws(options: Sequence[str]) -> dict[str, Distribution]:
-    """What each feature is drawn from: `low:high` uniform, `a,b,c` a choice, `a` that value.
+    """The distribution of each feature: `low:high` is uniform, `a,b,c` a choice, `a` that value.
 
     Raises:
-        ConfigError: an option that is none of these.
+        ConfigError: an option has another form.
     """
     draws: dict[str, Distribution] = {}
     for option in options:
@@ -34,10 +34,10 @@ def read_draws(options: Sequence[str]) -> dict[str, Distribution]:
 
 
 def read_grid(options: Sequence[str]) -> dict[str, Axis]:
-    """Values of each feature: `first:last:count` evenly, or `a,b,c`.
+    """The values of each feature: `count` even ones in `first:last:count`, or `a,b,c`.
 
     Raises:
-        ConfigError: an option that is neither.
+        ConfigError: an option has another form.
     """
     grid: dict[str, Axis] = {}
     for option in options:

@@ -1,4 +1,4 @@
-"""Presets: domains that suit any model, in three widths."""
+"""Presets: domains for any model, in three widths."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from worldline.variation.targets import actuator_strength
 
 @dataclasses.dataclass(frozen=True)
 class Width:
-    """By what factor each constant may be off: 1.25 draws from 1 / 1.25 to 1.25."""
+    """The largest factor on each constant: 1.25 draws factors from 1 / 1.25 to 1.25."""
 
     mass: float
     """Of each body, with its inertia."""
     friction: float
-    """Of all surfaces alike."""
+    """Of all surfaces together."""
     damping: float
     """Of each degree of freedom."""
     strength: float
     """Of each actuator."""
 
 
-#: How wide the presets are. Light is what two robots of one make differ by, medium what a careful
-#: model of a robot is off by, hard what a policy for robots yet unknown should bear.
+#: The presets. Two robots of one make differ as in `light`; a careful model differs from its robot
+#: as in `medium`; a policy for unknown robots should bear `hard`.
 WIDTHS = {
     "light": Width(mass=1.1, friction=1.25, damping=1.25, strength=1.05),
     "medium": Width(mass=1.3, friction=2.0, damping=2.0, strength=1.2),
@@ -38,8 +38,8 @@ WIDTHS = {
 def presets(model: Model) -> dict[str, Domain]:
     """The domains `light`, `medium` and `hard`: masses, friction, damping and actuator strength.
 
-    Factors are drawn uniformly in their logarithm, so that twice and half are as likely. What is
-    zero in the model stays zero and is not carried along.
+    Factors are drawn uniformly in their logarithm, so that twice and half are equally likely. A
+    field that is zero in the model stays zero and is not drawn.
     """
     return {name: _of_width(model, width) for name, width in WIDTHS.items()}
 

@@ -1,8 +1,8 @@
-"""Targets: which rows of which model field vary, by field name or by object.
+"""Targets: the rows of a model field that vary, by field name or by object.
 
-`"body_mass"` is the field of every body; `body("torso").mass` that of one, `geom("foot*").friction`
-that of all whose names fit, `joint("hip").damping` that of the joint's degrees of freedom, and
-`opt.gravity` an option of the whole model.
+`"body_mass"` is the mass of every body, `body("torso").mass` that of one,
+`geom("foot*").friction` the friction of all geoms whose names match, `joint("hip").damping` the
+damping of a joint's degrees of freedom, and `opt.gravity` an option of the whole model.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from worldline.errors import VariationError, did_you_mean
 from worldline.model import Model
 
-#: A target as users may write it.
+#: A target, or the name of a field for all of its rows.
 TargetLike: TypeAlias = "str | Target"
 
-#: Kind of object to the prefixes of its fields, in the order in which they are tried.
+#: The prefixes of each kind of object's fields, in the order in which they are tried.
 FIELD_PREFIXES = {
     "body": ("body_",),
     "joint": ("jnt_", "dof_"),
@@ -47,11 +47,11 @@ class Target:
 
     @property
     def is_option(self) -> bool:
-        """Whether it is one value for the whole model, rather than one for each object."""
+        """Whether the field has one value for the whole model, not one for each object."""
         return self.field.startswith("opt.")
 
     def rows(self, model: Model) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """The rows of the field along its first axis, `(n,)`; the world body is never one of all.
+        """The rows along the field's first axis, `(n,)`; without names, all but the world body's.
 
         Raises:
             VariationError: the model has no such field or object.
@@ -83,7 +83,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Objects:
-    """Objects of one kind by name, or the model's options; an attribute is a field of theirs."""
+    """Objects of one kind by name, or the model's options. Their attributes are `Target`s."""
 
     kind: str
     patterns: tuple[str, ...] = ()
@@ -153,10 +153,10 @@ def light(*names: str) -> Objects:
 
 
 def as_target(target: TargetLike) -> Target:
-    """A target from a field's name, or itself.
+    """The target itself, or the target of all rows of a field.
 
     Raises:
-        VariationError: it is neither.
+        VariationError: `target` is neither a target nor a name.
     """
     if isinstance(target, Target):
         return target
@@ -166,9 +166,10 @@ def as_target(target: TargetLike) -> Target:
 
 
 def actuator_strength(model: Model) -> tuple[str, ...]:
-    """The fields that force is in proportion to, and nothing else: gains, with the biases of
-    servos. Not the gear, which is a servo's idea of where it stands too. None where an actuator is
-    a muscle, whose parameters are not all of them factors.
+    """The fields whose factor is a factor of each actuator's force: gains, and biases of servos.
+
+    The gear is not among them, since it also scales the position that a servo measures. There are
+    none if an actuator is a muscle, since some of a muscle's parameters are no factors.
     """
     if (model.mj.actuator_gaintype == mujoco.mjtGain.mjGAIN_MUSCLE).any():
         return ()
