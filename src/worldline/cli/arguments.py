@@ -1,4 +1,4 @@
-"""From arguments to settings: tyro's parsing, with errors of one line that name the mend."""
+"""Parses arguments with tyro; an error is one line that names the mend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from worldline.cli.settings import TrainSettings
 from worldline.errors import ConfigError, TaskError, did_you_mean
 from worldline.learn.algorithms import find_algorithm
 from worldline.parallel.cluster import ClusterConfig
@@ -31,15 +30,15 @@ _ANY_ALGORITHM = """
 
 
 def take_task(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The task among the arguments, wherever it stands, and the other arguments.
+    """The task among the arguments, in any position, and the other arguments.
 
-    The task is None if help is asked for without one.
+    The task is None if the arguments ask for help without one.
 
     Raises:
-        TaskError: there is none.
+        TaskError: the arguments have no task.
     """
     known = [index for index, argument in enumerate(argv) if argument in list_tasks()]
-    # A task that is misspelt is the first argument that is no option and does not follow one.
+    # A misspelt task is the first argument that is no option and does not follow one.
     follows = [a.startswith("-") and "=" not in a for a in ("", *argv)]
     alone = [i for i, argument in enumerate(argv) if argument[:1] != "-" and not follows[i]]
     for index in (*known, *alone):
@@ -49,12 +48,16 @@ def take_task(argv: list[str]) -> tuple[str | None, list[str]]:
     raise TaskError("worldline train needs a TASK, such as gym/ant; `worldline list` names them")
 
 
-def train_settings(name: str | None, argv: list[str]) -> TrainSettings:
-    """The settings of `worldline train` from arguments, over the task's own defaults.
+def train_settings(name: str | None, argv: list[str]) -> Any:
+    """The settings of `worldline train` from arguments and the task's own defaults.
 
     Args:
-        name: the task; None to show the help that holds for all tasks.
+        name: the task; None to show the help for all tasks.
         argv: the other arguments.
+
+    Returns:
+        A dataclass with the attributes `name`, `task` (a `Task`), `env` (`EnvSettings`), `run`
+        (`TrainConfig`), `algorithm` (its configuration) and `cluster` (`ClusterConfig`).
 
     Raises:
         TaskError, ConfigError: there is no such task, algorithm, option or value.
@@ -79,18 +82,18 @@ def train_settings(name: str | None, argv: list[str]) -> TrainSettings:
     ]
     if task is not None:
         fields.append(("task", task))
-    kind = dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True)
-    kind.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
-    given: Any = parse(kind, rest, f"worldline train {name or 'TASK'}")
-    return TrainSettings(
-        str(name), given.task, given.env, given.run, given.algorithm, given.cluster
+    namespace = {"name": name}  # an attribute and no option
+    kind = dataclasses.make_dataclass(
+        "Settings", fields, frozen=True, kw_only=True, namespace=namespace
     )
+    kind.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
+    return parse(kind, rest, f"worldline train {name or 'TASK'}")
 
 
 def _take_algorithm(argv: list[str]) -> tuple[str, list[str]]:
     """The algorithm among the arguments, and the other arguments.
 
-    The algorithm decides which options there are, and is therefore read before them.
+    It must be known before the options are parsed, since they depend on it.
     """
     for index, argument in enumerate(argv):
         option, is_one, value = argument.partition("=")
@@ -129,7 +132,7 @@ def parse(settings: type[T], argv: list[str], prog: str) -> T:
 
 
 def in_one_line(box: str) -> str:
-    """The first paragraph of an error that tyro has drawn in a box, without the box's title."""
+    """The first paragraph of an error that tyro prints in a box, without the box and its title."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     rows = [row.strip("│ ") for row in plain.splitlines()[1:]]
     parts = itertools.groupby(rows, key=lambda row: bool(row.strip("╰╯─-")))
@@ -137,7 +140,7 @@ def in_one_line(box: str) -> str:
 
 
 def _options(settings: Any, prefix: str = "--") -> Iterator[str]:
-    """The options that stand for the fields of a dataclass that have defaults."""
+    """The options for those fields of a dataclass that have defaults."""
     for field in dataclasses.fields(settings):
         kind: Any = getattr(field.type, "__origin__", field.type)  # what an Annotated type is of
         if dataclasses.is_dataclass(kind):

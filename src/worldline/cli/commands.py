@@ -1,4 +1,4 @@
-"""What each command does, given its settings."""
+"""The function of each command."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from worldline.train.sweep import sweep
 from worldline.variation.options import read_draws, read_grid
 
 
-def train(settings: of.TrainSettings) -> None:
-    """Trains a policy for a task."""
+def train(settings: Any) -> None:
+    """Trains a policy for a task, with the result of `train_settings`."""
     mesh = join(settings.cluster)
     env = make_environment(settings.task, settings.env, settings.run.context)
     what = (settings.name, env, settings.run, settings.algorithm)
@@ -44,7 +44,7 @@ def train(settings: of.TrainSettings) -> None:
 
 
 def resume(settings: of.ResumeSettings) -> None:
-    """Goes on with a run."""
+    """Continues a run."""
     mesh = join(settings.cluster)
     how = (settings.run, settings.steps, settings.quiet)
     result = resume_run(*how, BEGAN, graceful_stop(), mesh=mesh)
@@ -52,7 +52,7 @@ def resume(settings: of.ResumeSettings) -> None:
 
 
 def evaluate(settings: of.EvalSettings) -> None:
-    """Prints the returns of a run's policy, with the most likely and with drawn actions."""
+    """Prints the returns of a run's policy with the most likely actions and with random ones."""
     if settings.episodes < 1:
         raise ConfigError(f"episodes is {settings.episodes}; give 1 or more")
     check_seed(settings.seed)
@@ -76,7 +76,7 @@ def evaluate(settings: of.EvalSettings) -> None:
 def _evaluate_contexts(
     settings: of.EvalSettings, folder: RunFolder, env: Env, policy: Policy
 ) -> None:
-    """Prints a table of the return over a grid of contexts; draws a grid of one or two axes."""
+    """Prints a table of the return over a grid of contexts; plots one or two axes."""
     axes, domain = read_grid(settings.context), find_domain(env.task, settings.domain)
     key = jax.random.key(settings.seed)
     with Progress(transient=True) as bar:
@@ -91,10 +91,8 @@ def _evaluate_contexts(
         print("  ".join(f"{value:12.4g}" for value in row.values()))
     if len(axes) <= 2:
         trained = read_draws(folder.config.get("context", ()))
-        ranges = {
-            name: (float(low), float(high))
-            for name, (low, high) in ((name, draws.support()) for name, draws in trained.items())
-        }
+        supports = {name: draws.support() for name, draws in trained.items()}
+        ranges = {name: (float(low), float(high)) for name, (low, high) in supports.items()}
         picture = folder.path / f"context-{'-'.join(axes)}.png"
         plot_contexts(axes, result.returns, picture, str(folder.config["task"]), ranges)
         print(f"  picture  {picture}")
@@ -138,7 +136,7 @@ def init(settings: of.InitSettings) -> None:
 
 
 def show_list(settings: of.ListSettings) -> None:
-    """Prints the tasks, or what can vary in the worlds of one."""
+    """Prints the tasks, or what can vary in the worlds of one task."""
     from worldline.cli.listing import fields_of, tasks
 
     for line in fields_of(settings.fields) if settings.fields else tasks():
@@ -146,15 +144,15 @@ def show_list(settings: of.ListSettings) -> None:
 
 
 def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
-    """A run folder, the environment that it was trained in, and its policy."""
+    """A run folder, its environment and its policy."""
     folder = RunFolder.open(path)
-    saved_config(folder)  # what is wrong with it is said before what is wrong with its policy
+    saved_config(folder)  # an error of the configuration comes before one of the policy
     policy = load_policy(folder.path)
     return folder, environment_of(folder), policy
 
 
 def _print_result(name: str, result: Result) -> None:
-    """Says what a run came to; in one process of several."""
+    """Prints the result of a run, in the first process only."""
     if not is_first():
         return
     returns = result.evaluation.episode_return  # (episodes,) or (seeds, episodes)
@@ -173,7 +171,7 @@ def _print_result(name: str, result: Result) -> None:
 
 
 def _number(value: float) -> str:
-    """A return with as many digits as tell something."""
+    """A return with its significant digits."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""What there is, in lines to read: the tasks, and what can vary in the worlds of one."""
+"""Lists the tasks, and what can vary in the worlds of one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def fields_of(name: str) -> Iterator[str]:
 
 
 def _spans(domain: AbstractDomain) -> str:
-    """What a domain draws, term by term."""
+    """The distributions of a domain's terms."""
     if not isinstance(domain, Domain):
         return ", ".join(domain.ranges)
     words = {"scale": "times", "add": "plus", "set": "from"}
@@ -82,7 +82,7 @@ def _spans(domain: AbstractDomain) -> str:
 
 
 def _constants(model: Model, prefixes: tuple[str, ...]) -> Iterator[str]:
-    """A line for each field that can vary and is not empty."""
+    """A line for each field that can vary and has elements."""
     from mujoco.batch import MODEL_FIELDS
 
     for field in sorted(name for name in MODEL_FIELDS if name.startswith(prefixes)):

@@ -75,7 +75,7 @@ def _run(name: str, argv: list[str]) -> int:
 def _run_with_settings(name: str, argv: list[str]) -> None:
     """Reads the settings, sets up the process, and runs the command.
 
-    What is imported takes seconds, and is therefore imported here: settings before the rest.
+    The imports take seconds; so wrong settings end the command before the rest is imported.
     """
     from worldline.cli.arguments import parse, take_task, train_settings
     from worldline.cli.settings import SETTINGS
@@ -93,7 +93,7 @@ def _run_with_settings(name: str, argv: list[str]) -> None:
 
 
 def _bench(argv: list[str]) -> int:
-    """Runs a benchmark of the checkout; its exit status."""
+    """Runs a benchmark of the checkout and returns its exit status."""
     folder = Path(__file__).resolve().parents[3] / "bench"
     names = sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_"))
     if not names:
@@ -108,7 +108,7 @@ def _bench(argv: list[str]) -> int:
 
 
 def _leave(status: int) -> int:
-    """The exit status of a failure; of one of several processes, its end there and then."""
+    """Returns the exit status of a failure; one of several processes ends at once instead."""
     if "worldline.parallel.cluster" in sys.modules:
         from worldline.parallel.cluster import leave
 
@@ -118,7 +118,7 @@ def _leave(status: int) -> int:
 
 @contextlib.contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM end a command as Ctrl-C does: with what it holds cleaned up."""
+    """Makes SIGTERM raise KeyboardInterrupt as Ctrl-C does, so that a command can clean up."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

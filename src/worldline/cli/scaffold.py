@@ -1,4 +1,4 @@
-"""A task file for a robot: what `worldline init` writes from an MJCF."""
+"""Writes a task file for a robot, for `worldline init`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from worldline.errors import ConfigError, ModelError
 from worldline.model import Model
 
-#: Seconds between two actions that a task begins with, as near as its model's time step allows.
+#: Seconds between two actions, rounded to a multiple of the model's time step.
 _CONTROL_TIMESTEP = 0.02
 
 
@@ -81,8 +81,10 @@ def _check_it_moves(mjcf: Path, model: Model, motors: bool) -> None:
 
 
 def _motor_forces(model: Model) -> dict[str, float]:
-    """Hinges and slides that have names, each with the torque (N m) or force (N) of a motor that
-    suits it: to hold it in the default pose, and to accelerate it by 20 rad/s^2 or m/s^2.
+    """The torque (N m) or force (N) of a motor for each hinge and slide with a name.
+
+    It is twice what holds the joint in the default pose, and what accelerates it by 20 rad/s^2 or
+    20 m/s^2.
     """
     mj, data = model.mj, mujoco.MjData(model.mj)
     mujoco.mj_forward(mj, data)
@@ -106,7 +108,7 @@ MOTORS = {{
 
 
 def _observed(model: Model) -> range:
-    """What a task observes of `qpos`: not the place on the ground of a robot that moves freely."""
+    """The indices of `qpos` that a task observes, without x and y of a robot that moves freely."""
     free = model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
     return range(2 if free else 0, model.nq)
 
@@ -118,7 +120,7 @@ def _identifier(stem: str) -> str:
 
 
 def _path_in_python(mjcf: Path, out: Path) -> str:
-    """An expression for the path of the MJCF: from the file's own, if that is above it."""
+    """A Python expression for the path of the MJCF, relative to a file in a folder above it."""
     path, folder = mjcf.resolve(), out.resolve().parent
     if path.is_relative_to(folder):
         return f'Path(__file__).parent / "{path.relative_to(folder).as_posix()}"'
@@ -126,7 +128,7 @@ def _path_in_python(mjcf: Path, out: Path) -> str:
 
 
 def _listed(model: Model, kind: str, plural: str, most: int = 6) -> str:
-    """The number of objects of a kind, and the names of the first."""
+    """The number of objects of a kind, and the names of the first ones."""
     names = [name for name in model.names(kind) if name]
     shown = ", ".join(names[:most]) + (", ..." if len(names) > most else "")
     count = len(model.names(kind))

@@ -1,4 +1,4 @@
-"""The settings of each command but `bench`, from which tyro makes the options and the help."""
+"""The settings of the commands, from which tyro makes their options and help."""
 
 # Without `from __future__ import annotations`: nested settings are found by their types.
 
@@ -12,31 +12,13 @@ from worldline.parallel.cluster import ClusterConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainSettings:
-    """Train a policy; `worldline.cli.arguments.train_settings` makes it for a task."""
-
-    name: str
-    """The task's name."""
-    task: Any
-    """The `Task`, with the options that were given."""
-    env: Any
-    """The `EnvSettings`: how to make its environment."""
-    run: Any
-    """The `TrainConfig`."""
-    algorithm: Any
-    """The algorithm's configuration."""
-    cluster: ClusterConfig
-    """The processes and devices that share the worlds."""
-
-
-@dataclasses.dataclass(frozen=True)
 class ResumeSettings:
-    """Go on with a run that was stopped or killed, exactly, from its last checkpoint."""
+    """Continue a run that was stopped or killed, exactly, from its last checkpoint."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
     steps: int | None = None
-    """Environment steps of the whole run, if they are to be more than it was begun with."""
+    """Environment steps of the whole run; by default as it was configured."""
     quiet: bool = False
     """Show no progress."""
     cluster: Annotated[ClusterConfig, tyro.conf.arg(name="")] = dataclasses.field(
@@ -53,12 +35,12 @@ class EvalSettings:
     episodes: int = 20
     """Episodes, each in a world of its own; with a context, at each point of the grid."""
     seed: int = 1
-    """Decides where they begin."""
+    """Decides the starts of the episodes."""
     domain: str = ""
-    """What each episode's physics is drawn from, as in `worldline train`."""
+    """The domain that each episode's physics is drawn from, as in `worldline train`."""
     context: tuple[str, ...] = ()
-    """Context features to go through, as gravity=-5:-15:11 (11 values) or friction=0.5,1; a table,
-    and a picture of one or two."""
+    """Context features and their values, as gravity=-5:-15:11 (11 values) or friction=0.5,1. The
+    result is a table, and with one or two features a picture."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +50,11 @@ class RenderSettings:
     run: tyro.conf.Positional[Path]
     """The run folder, where the files go."""
     seconds: float = 10.0
-    """Length of the episode shown, at the most."""
+    """The longest duration of the episode."""
     seed: int = 1
-    """Decides where it begins."""
+    """Decides the start of the episode."""
     stochastic: bool = False
-    """Draw the actions, rather than take the most likely."""
+    """Draw the actions; by default each is the most likely one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +69,7 @@ class ExportSettings:
 
 @dataclasses.dataclass(frozen=True)
 class InitSettings:
-    """Write a task file for a robot of your own: it trains at once, and is yours to fill in."""
+    """Write a task file for a robot of your own, which trains at once and is yours to fill in."""
 
     mjcf: tyro.conf.Positional[Path]
     """The robot's MJCF file."""
@@ -102,10 +84,10 @@ class ListSettings:
     """List the tasks: sizes of observation and action, actions a second, steps an episode."""
 
     fields: str = ""
-    """A task whose domains, context features and model fields to list instead."""
+    """The name of a task: list its domains, context features and model fields instead."""
 
 
-#: The settings of each command by its name, but for `train`, whose options the task decides.
+#: The settings of each command by its name, without `train`, whose options depend on the task.
 SETTINGS: dict[str, type[Any]] = {
     "resume": ResumeSettings,
     "eval": EvalSettings,

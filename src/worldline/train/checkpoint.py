@@ -1,13 +1,13 @@
 """Checkpoints: the whole training state at one moment, in one file, bit for bit.
 
 A checkpoint is a zip of NumPy arrays with a checksum each. The leaves of the state are `0`, `1`,
-... in the order of `jax.tree.leaves`; a random key is stored as its words. No name of a class or of
-an attribute is in the file. A JSON text `about` holds the format's number, step, configuration and
-versions; for each leaf its dtype, its shape and the keys of the dicts that it lies in; and the
-numbers of the leaves that make up each part of the learner, such as `actor`.
+... in the order of `jax.tree.leaves`; a random key is stored as its data. The file has no names of
+classes or attributes. A JSON text `about` has the number of the format, the step, the configuration
+and the versions; for each leaf its dtype, its shape and its keys in dicts; and for each part of the
+learner, such as `actor`, the numbers of its leaves.
 
-A checkpoint is written by a thread beside the training, whole or not at all. One that is damaged,
-of another program or of another format is named, and the one before it is used.
+A thread beside the training writes a checkpoint, whole or not at all. If one is damaged, or from
+another program or format, a note says so, and the checkpoint before it is used.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,50 +29,49 @@ from worldline.errors import RunError
 from worldline.files import PARTIAL, whole_file
 from worldline.types import PyTree
 
-#: To be raised with each change of the file, and of the order or the meaning of a state's leaves.
+#: Raise this number when the file changes, or the order or the meaning of a state's leaves.
 _FORMAT = 2
 _FOLDER = "checkpoints"
 
-#: A kill costs at most so much, and the update under way.
+#: The longest time without a checkpoint, and so what a kill costs beside the present update.
 _SAVE_EVERY_S = 300.0
 
-#: After an update that takes longer, whoever asks a run to stop and grants it ten seconds may not
-#: see its end. A checkpoint is then due, unless writing would take more than this share of the
-#: time.
+#: A run that is asked to stop within ten seconds may not end an update that takes longer than this.
+#: It then saves after each update, if that takes at most this share of the time.
 _LONG_UPDATE_S, _MOST_OF_THE_TIME = 5.0, 0.05
 
 
 class Moment(NamedTuple):
-    """Where a run stood when a checkpoint was made."""
+    """The progress of a run at a checkpoint."""
 
     step: int
     """Environment steps since the run began."""
     seconds: float
     """Wall-clock time since the run began."""
     score: float | None
-    """The return of the evaluation at this step, or None; the best checkpoint is kept."""
+    """The return of the evaluation at this step, or None. The checkpoint with the best is kept."""
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that was read."""
+    """The content of a checkpoint."""
 
     state: PyTree
     moment: Moment
     notes: tuple[str, ...]
-    """Lines for the user: which checkpoints were damaged, which versions differ."""
+    """Lines for the user on damaged checkpoints and other versions."""
 
 
-class CheckpointWriter:
-    """Writes checkpoints of a run beside it, one at a time; keeps the last few and the best.
+class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):
+    """Writes checkpoints in a thread, one at a time; keeps the last few and the best.
 
-    It is a context manager; leaving it waits for the last one to be on disk.
+    It is a context manager; its end waits until the last checkpoint is on disk.
 
     Args:
-        run: the run folder; the files go to `checkpoints/` in it. None in a process that leaves
-            writing to another one.
-        config: the run's resolved configuration, of what JSON can hold.
-        versions: of the libraries that make the numbers.
-        parts: the parts of the state for other runs to begin with, as `Learner.parts`.
+        run: the run folder; the files go to `checkpoints/` in it. None in a process that writes no
+            checkpoints.
+        config: the run's resolved configuration, in types that JSON has.
+        versions: of the libraries that the numbers depend on.
+        parts: the parts of the state that other runs can begin with, as `Learner.parts`.
         keep: how many of the latest stay, beside the one with the highest score.
     """
 
@@ -113,10 +112,10 @@ class CheckpointWriter:
         self._saved_at = time.monotonic()
 
     def are_due(self, update_seconds: float) -> bool:
-        """Whether to save now, after an update that took so long.
+        """Whether to save after an update of this duration.
 
-        That is after five minutes without a checkpoint; and after an update of more than five
-        seconds, if the last checkpoint took at most 5 % of the time since it was begun.
+        True after five minutes without a checkpoint; and after an update of more than five seconds,
+        if writing the last checkpoint took at most 5 % of the time since then.
         """
         if self._folder is None:
             return False
@@ -142,15 +141,7 @@ class CheckpointWriter:
                 f"then `worldline resume {self._folder.parent}` goes on from the one before"
             ) from error
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._pool.shutdown(wait=True)
         if error is None:
             self.wait()
@@ -166,10 +157,10 @@ class CheckpointWriter:
         self._cost_s = time.monotonic() - began
 
     def _forget(self, newest: Path) -> None:
-        """Deletes all checkpoints but the last few and the best, and what a kill left half done.
+        """Deletes all checkpoints but the last few and the best, and the partial files of a kill.
 
-        Those of later steps were damaged, or the run would have gone on from them: they do not
-        count.
+        Those of later steps than the newest are damaged: the run did not continue from them. They
+        do not count.
         """
         for partial in newest.parent.glob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)
@@ -183,16 +174,16 @@ class CheckpointWriter:
 def restore(
     run: Path, like: PyTree, config: Mapping[str, Any], versions: Mapping[str, str]
 ) -> Checkpoint | None:
-    """The last checkpoint of a run that is whole; None if none was written yet.
+    """Reads the last undamaged checkpoint of a run; None if the run has no checkpoint.
 
     Args:
         run: the run folder.
         like: a state of the same shapes, as from `jax.eval_shape(learner.init, key)`.
         config: the part of the configuration that may not change.
-        versions: of the libraries to go on with.
+        versions: of the libraries that continue the run.
 
     Raises:
-        RunError: none is whole, or it was made with another configuration.
+        RunError: all checkpoints are damaged, or the configuration or the state differs.
     """
     if not _newest_first(run / _FOLDER):
         return None
@@ -212,15 +203,15 @@ def restore(
 
 
 def restore_part(run: Path, name: str, like: PyTree) -> PyTree:
-    """A part of the state in a run's last whole checkpoint, whatever the rest of it is.
+    """Reads one part of the state from a run's last undamaged checkpoint.
 
     Args:
         run: the run folder.
-        name: of the part, as `actor`.
-        like: the part as it is in the state to put it in.
+        name: the name of the part, such as `actor`.
+        like: a tree with the structure, shapes and types of the part.
 
     Raises:
-        RunError: there is no checkpoint, it has no such part, or the part has another shape in it.
+        RunError: there is no checkpoint, it has no such part, or its part has another shape.
     """
     content, _ = _last_whole(run)
     parts = content.about["parts"]
@@ -233,21 +224,21 @@ def restore_part(run: Path, name: str, like: PyTree) -> PyTree:
 
 
 class _DamagedError(Exception):
-    """No whole checkpoint of ours; says what it is."""
+    """A file that is no undamaged checkpoint of this format; its text completes "FILE is"."""
 
 
 class _Content(NamedTuple):
-    """What is in a checkpoint."""
+    """The arrays of a checkpoint, and the description of them."""
 
     file: Path
     about: dict[str, Any]
     arrays: list[np.ndarray[Any, Any]]
 
     def tree(self, numbers: Any, like: PyTree, what: str) -> PyTree:
-        """The leaves of these numbers as a tree of the structure, shapes and types of `like`.
+        """The leaves with these numbers as a tree of the structure, shapes and types of `like`.
 
         Raises:
-            RunError: there are other leaves in the checkpoint; names the first that differs.
+            RunError: a leaf has another type or shape; the error names the first one.
         """
         saved = [self.about["leaves"][number] for number in numbers]
         here, structure = _descriptions(like), jax.tree.structure(like)
@@ -271,7 +262,7 @@ class _Content(NamedTuple):
 
 
 def _last_whole(run: Path) -> tuple[_Content, list[str]]:
-    """The last checkpoint of a run that is whole, and what is wrong with those after it."""
+    """The last undamaged checkpoint of a run, and notes on those after it."""
     damaged = []
     for file in _newest_first(run / _FOLDER):
         try:
@@ -309,7 +300,7 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _score(file: Path) -> float:
-    """The score of a checkpoint; one without is below all that have one."""
+    """The score of a checkpoint; minus infinity if it has none."""
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as content:
             score = json.loads(str(content["about"]))["score"]
@@ -323,7 +314,7 @@ def _paths(tree: PyTree) -> list[tuple[Any, ...]]:
 
 
 def _descriptions(tree: PyTree) -> list[str]:
-    """Each leaf as `float32[4, 3]`, and in dicts as `float32[4, 3] of body_mass`."""
+    """The type and shape of each leaf, with its key in dicts: `float32[4, 3] of body_mass`."""
     found = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         keys = [str(step.key) for step in path if isinstance(step, jax.tree_util.DictKey)]
@@ -333,13 +324,13 @@ def _descriptions(tree: PyTree) -> list[str]:
 
 
 def _numbers_of(part: Callable[[Any], PyTree], state: PyTree) -> list[int]:
-    """Which leaves of the state, by number, a part of it consists of."""
+    """The numbers of the leaves of a part of the state."""
     leaves, structure = jax.tree.flatten(state)
     return jax.tree.leaves(part(jax.tree.unflatten(structure, range(len(leaves)))))
 
 
 def _arrays(state: PyTree) -> list[np.ndarray[Any, Any]]:
-    """Copies of the state's leaves on the host; of a random key, its words."""
+    """Copies of the state's leaves on the host; a random key becomes its data."""
     leaves = jax.tree.leaves(state)
     words = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
     # JAX (0.10) cannot fetch what is empty and spread over devices: the state of no actuators.
@@ -347,7 +338,7 @@ def _arrays(state: PyTree) -> list[np.ndarray[Any, Any]]:
 
 
 def _as_leaf(array: np.ndarray[Any, Any], like: Any) -> Any:
-    """A leaf of the type of `like`; NumPy's files forget bfloat16, and keys are words in them."""
+    """An array from a file with the type of `like`: the file has no bfloat16 and no keys."""
     if _is_key(like):
         return jax.random.wrap_key_data(jnp.array(array))
     return jnp.array(array.view(like.dtype))
@@ -358,7 +349,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _check_config(file: Path, before: Any, now: Any, name: str = "") -> None:
-    """Refuses a configuration with another value than the checkpoint's, and names it."""
+    """Raises an error that names the first value that differs from the checkpoint's."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted({*before, *now}):
             _check_config(file, before.get(key), now.get(key), f"{name}.{key}" if name else key)

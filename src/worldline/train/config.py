@@ -1,4 +1,4 @@
-"""The configuration of a run: as it is given, as it is kept, and the environment that it makes."""
+"""The configuration of a run: its settings, its form in the run folder, and its environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvSettings:
-    """How the command line makes the environment of a task."""
+    """The environment of a run, as the command line describes it."""
 
     physics: str = "native"
     """The engine: native, mjx, warp or fake."""
@@ -34,12 +34,12 @@ class EnvSettings:
     """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
     up, and images are drawn once."""
     last_action: bool = False
-    """Whether the policy sees what it did last: images show the effect only one step later."""
+    """Whether the policy sees its last action: images show its effect only one step later."""
     visible: bool = False
     """Whether the policy sees the context."""
     pixels: tuple[str, ...] = ()
-    """Cameras of the model through which the policy sees, and unless `actor_obs` says otherwise
-    sees alone: fixed, or front=84x84 (height x width; by default 64x64)."""
+    """Cameras of the model whose images the policy sees: fixed, or front=84x84 (height x width; by
+    default 64x64). They replace the state, unless `actor_obs` names both."""
     frames: int = 3
     """How many of the latest images it sees at once."""
     depth: bool = False
@@ -54,29 +54,29 @@ class EnvSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """A run around the algorithm."""
+    """The settings of a run beside those of its algorithm."""
 
     steps: int = 2_000_000
-    """Environment steps, over all worlds; of each seed."""
+    """Environment steps over all worlds, for each seed."""
     seed: int = 0
     """Decides every random number of the run."""
     seeds: int = 1
-    """Train so many seeds in one program: `seed`, `seed + 1`, ..."""
+    """The number of seeds to train in one program: `seed`, `seed + 1`, ..."""
     episode_length: int | None = None
     """Control steps after which an episode of training is cut (truncated), such as 200 of 1000, for
-    more starts; None: as the task says, and as evaluations always run. 0: never."""
+    more starts; 0: never; None: as in the task. Evaluations always use the task's."""
     domain: str = ""
-    """What each episode's physics is drawn from: light, medium or hard, or a domain of the task's
-    own; `worldline list --fields TASK` names them. Empty: every world is as the model says."""
+    """The domain that each episode's physics is drawn from: light, medium or hard, or one of the
+    task's own; `worldline list --fields TASK` names them. Empty: no constant varies."""
     context: tuple[str, ...] = ()
-    """Context features, and what they are drawn from in each episode: gravity=-12:-8 (uniform),
-    friction=0.5,1.0 (a choice), viscosity=0.1."""
+    """Context features and their distributions, from which each episode draws: gravity=-12:-8
+    (uniform), friction=0.5,1.0 (a choice), viscosity=0.1 (constant)."""
     out: Path | None = None
     """The run folder, new or empty; by default runs/<task>-<time>-s<seed>."""
     init_from: Path | None = None
-    """A run to begin from: parts of its last checkpoint."""
+    """Another run whose last checkpoint this one takes its first parameters from."""
     init_parts: tuple[str, ...] = ("actor", "critic", "statistics")
-    """Which parts."""
+    """The parts to take from it."""
     evaluations: int = 10
     """How often the policy is evaluated and saved, evenly over the run; the last time at its end.
     """
@@ -85,7 +85,7 @@ class TrainConfig:
     video: bool = True
     """Whether to render an episode at the end."""
     track: tuple[str, ...] = ()
-    """Where to send the numbers as well: wandb, mlflow."""
+    """Services to send the metrics to: wandb, mlflow."""
     quiet: bool = False
     """Show no progress."""
 
@@ -102,23 +102,24 @@ class TrainConfig:
 
 
 def check_seed(seed: int) -> None:
-    """Refuses what is no seed.
+    """Checks a seed.
 
     Raises:
-        ConfigError: it is negative, or so large that JAX would drop its higher bits without a word.
+        ConfigError: it is negative, or so large that JAX would silently drop its higher bits.
     """
     if not 0 <= seed < 2**32:
         raise ConfigError(f"seed is {seed}; give 0 to {2**32 - 1}")
 
 
 def saved_config(folder: RunFolder) -> dict[str, Any]:
-    """The configuration of a run, with tuples where JSON has lists.
+    """The configuration in a run folder, with tuples where JSON has lists.
 
-    So `load_task(config["task"], **config["options"])` makes the run's task again, and
-    `find_algorithm(name).config(**config[name])`, with `name = config["algorithm"]`, its algorithm.
+    `load_task(config["task"], **config["options"])` makes the run's task again, and
+    `find_algorithm(name).config(**config[name])`, with `name = config["algorithm"]`, the
+    configuration of its algorithm.
 
     Raises:
-        RunError: the folder's configuration is none of a training run.
+        RunError: the folder is not that of a training run.
     """
     config: dict[str, Any] = _tuples(folder.config)
     missing = {"task", "options", "env", "not_rebuilt", "algorithm"} - config.keys()
@@ -131,17 +132,17 @@ def saved_config(folder: RunFolder) -> dict[str, Any]:
 
 
 def algorithm_of(saved: Mapping[str, Any]) -> Any:
-    """The algorithm's configuration in that of a run, from `saved_config`."""
+    """The configuration of a run's algorithm, from the result of `saved_config`."""
     name = saved["algorithm"]
     return find_algorithm(name).config(**saved[name])
 
 
 def environment_of(folder: RunFolder) -> Env:
-    """The environment that a run was trained in.
+    """Makes the environment of a run again.
 
     Raises:
-        RunError: the folder cannot say what it was, this version has no such task, or the task has
-            other options.
+        RunError: the folder does not describe it completely, this version has no such task, or the
+            task has other options.
     """
     config = saved_config(folder)
     if config["not_rebuilt"]:
@@ -158,34 +159,34 @@ def environment_of(folder: RunFolder) -> Env:
 
 
 def check_environment(folder: RunFolder, env: Env) -> None:
-    """Refuses an environment that is not made as that of a run was.
+    """Checks that an environment has the configuration of a run's.
 
     Raises:
-        RunError: it differs, with the name and both values.
+        RunError: it differs; the error has the name and both values.
     """
     before, now = _env_config(saved_config(folder)["env"]), env.config
     for field in dataclasses.fields(before):
-        was, given = getattr(before, field.name), getattr(now, field.name)
-        if was != given:
+        old, new = getattr(before, field.name), getattr(now, field.name)
+        if old != new:
             raise RunError(
-                f"{str(folder.path)!r} was trained with {field.name} {was!r}, and the env that is "
-                f"given has {given!r}; give an env as it was"
+                f"{str(folder.path)!r} was trained with {field.name} {old!r}, and the env that is "
+                f"given has {new!r}; give an env as it was"
             )
 
 
 def _env_config(saved: Mapping[str, Any]) -> EnvConfig:
-    """The configuration of an environment, as `saved_config` has it."""
+    """The `EnvConfig` in the result of `saved_config`."""
     cameras = {name: Camera(**camera) for name, camera in saved["cameras"].items()}
     return EnvConfig(**{**saved, "cameras": cameras})
 
 
 def make_environment(task: Task, settings: EnvSettings, draws: Sequence[str] = ()) -> Env:
-    """The environment that the command line's settings describe.
+    """Makes the environment that the command line describes.
 
     Args:
         task: the task.
-        settings: what to make of it.
-        draws: `TrainConfig.context`, whose features the environment has.
+        settings: the settings of the environment.
+        draws: `TrainConfig.context`; the environment gets its features.
     """
     names = tuple(read_draws(draws))
     config = EnvConfig(
@@ -201,11 +202,11 @@ def make_environment(task: Task, settings: EnvSettings, draws: Sequence[str] = (
 
 
 def reading_all(algorithm: T, env: Env) -> T:
-    """An algorithm whose policy reads what the environment shows beside the task's observation.
+    """The algorithm with an `actor_obs` that includes what the environment adds to observations.
 
-    Images take the place of `privileged_state` where the policy would read that, else of `state`;
-    the last action and the visible context are read beside it. Parts that `actor_obs` or
-    `critic_obs` names are left as they are.
+    Images replace `privileged_state` if the policy reads it, else `state`. The last action and the
+    visible context come in addition. What `actor_obs` or `critic_obs` already names does not
+    change.
 
     Raises:
         ConfigError: there are cameras, and the algorithm cannot read images.
@@ -226,7 +227,7 @@ def reading_all(algorithm: T, env: Env) -> T:
 
 
 def find_domain(task: Task, name: str) -> AbstractDomain | None:
-    """A domain of a task by name; none by an empty one.
+    """A domain of a task by name; None for an empty name.
 
     Raises:
         ConfigError: the task has no such domain.
@@ -238,16 +239,15 @@ def find_domain(task: Task, name: str) -> AbstractDomain | None:
 
 
 def run_config(saved: Mapping[str, Any], steps: int | None, quiet: bool) -> TrainConfig:
-    """The run's configuration, from `saved_config`, with other steps if they are given."""
-    names = [field.name for field in dataclasses.fields(TrainConfig)]
-    known = {name: saved[name] for name in names if name in saved}
-    init_from = known.get("init_from") and Path(known["init_from"])
-    given = known | {"init_from": init_from, "steps": steps or saved["steps"], "quiet": quiet}
-    return TrainConfig(**given)
+    """The `TrainConfig` in the result of `saved_config`; `steps` replaces its own unless None."""
+    names = {field.name for field in dataclasses.fields(TrainConfig)} & saved.keys()
+    known = {name: saved[name] for name in names} | {"quiet": quiet}
+    known["init_from"] = known.get("init_from") and Path(known["init_from"])
+    return TrainConfig(**known | {"steps": steps or saved["steps"]})
 
 
 def resolved_config(task: str, env: Env, config: TrainConfig, algorithm: Any) -> dict[str, Any]:
-    """The whole configuration, from which the run can be made again."""
+    """The whole configuration of a run, for its folder."""
     name = name_of_algorithm(algorithm)
     return {
         "task": task,

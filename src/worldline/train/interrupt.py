@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request: the first ends a run well, a second one ends it at once."""
+"""Ctrl-C and SIGTERM: the first asks a run to stop and save, a second one ends it at once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ONE_REQUEST_S = 0.3
 
 @contextlib.contextmanager
 def graceful_stop() -> Iterator[Callable[[], bool]]:
-    """Turns a first Ctrl-C or SIGTERM into a True from the function that it gives.
+    """Gives a function that returns True after a first Ctrl-C or SIGTERM.
 
-    A second one ends the process there and then, with the exit status that the signal has in a
-    shell: 130 for Ctrl-C. For use in the main thread of a program of one's own, not in a notebook.
+    A second one ends the process at once, with the signal's exit status in a shell: 130 for Ctrl-C.
+    It works in the main thread of a program, not in a notebook.
     """
     stop = threading.Event()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    # A handler in Python waits until the main thread returns from XLA, which may take as long as
-    # an update does; Python tells this socket of a signal as soon as it arrives.
+    # A handler in Python runs only when the main thread returns from XLA, up to an update later;
+    # Python writes to this socket as soon as a signal arrives.
     watcher = threading.Thread(target=_watch, args=(reader, stop), daemon=True)
     watcher.start()
     handlers = {number: signal.signal(number, _ignore) for number in _SIGNALS}
@@ -45,7 +45,7 @@ def graceful_stop() -> Iterator[Callable[[], bool]]:
 
 
 def _watch(reader: socket.socket, stop: threading.Event) -> None:
-    """Reads the numbers of signals as they arrive, until the other end is closed."""
+    """Reads the numbers of arriving signals until the other end of the socket is closed."""
     first = 0.0
     while received := reader.recv(1):
         number = received[0]
@@ -61,8 +61,8 @@ def _watch(reader: socket.socket, stop: threading.Event) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - what a signal does, a person must see
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the user must see the effect of a signal
 
 
 def _ignore(*_: object) -> None:
-    """A handler that does nothing; without one, the socket is not told."""
+    """A handler that does nothing; without a handler Python does not write to the socket."""

@@ -1,10 +1,10 @@
-"""What a run writes down: in its own folder, and of several seeds in one for each."""
+"""Records: writes the metrics and policies of a run, of one seed or of several."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,17 +15,17 @@ from worldline.learn.rollout import Evaluation
 from worldline.report.run_folder import RunFolder
 
 
-class Records:
-    """The metrics and policies of a run.
+class Records(AbstractContextManager["Records"]):
+    """Writes the metrics and policies of a run; a context manager that closes the files.
 
-    Of one seed they go to the run folder. Of several, each seed has a run folder `seed-<seed>` in
-    it, and the run's own holds the means over seeds, with `eval/return_std` the deviation over
-    them, and the policy of the seed that was evaluated best.
+    Those of a single seed go to the run folder. With several, each seed has a run folder
+    `seed-<seed>` in the run folder, which itself gets the means over the seeds, with the standard
+    deviation over them as `eval/return_std`, and the policy with the best evaluation.
 
     Args:
-        folder: the run folder; None in a process that writes nothing down, being not the first.
+        folder: the run folder; None in a process that writes nothing.
         seed: the first seed.
-        seeds: how many.
+        seeds: the number of seeds.
     """
 
     def __init__(self, folder: RunFolder | None, seed: int, seeds: int) -> None:
@@ -39,13 +39,17 @@ class Records:
         return [*self._run, *self._members] if self._several else self._run
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Appends the metrics of an update: of several seeds, arrays of one number for each.
+        """Appends the metrics of an update: numbers, or with several seeds arrays `(seeds,)`.
 
         Returns:
-            Those in the run's own folder.
+            What the run folder itself gets.
         """
+
+        def number(value: Any, index: int) -> float:
+            return float(value[index] if np.ndim(value) else value)
+
         rows = [
-            _known({name: float(_of(index, value)) for name, value in metrics.items()})
+            _finite({name: number(value, index) for name, value in metrics.items()})
             for index in range(len(self._members))
         ]
         for member, row in zip(self._members, rows, strict=True):
@@ -63,7 +67,7 @@ class Records:
             save_policy(member.path, self._policy_of(index, policy))
 
     def save_best(self, policy: Policy, evaluation: Evaluation) -> Policy:
-        """Writes the policy that was evaluated best to the run's own folder, and returns it."""
+        """Writes the policy with the best evaluation to the run folder, and returns it."""
         if not self._several:
             return policy
         best = self._policy_of(int(evaluation.episode_return.mean(axis=-1).argmax()), policy)
@@ -72,7 +76,7 @@ class Records:
         return best
 
     def rewind(self, step: int) -> None:
-        """Forgets what was written of later steps."""
+        """Removes the metrics of later steps."""
         for folder in self._all:
             folder.rewind(step)
 
@@ -81,15 +85,7 @@ class Records:
         for folder in self._all:
             folder.plot()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         for folder in self._all:
             folder.close_files()
 
@@ -98,7 +94,7 @@ class Records:
 
 
 def _member_folder(folder: RunFolder, seed: int) -> RunFolder:
-    """The run folder of a seed: the one that is there, or a new one."""
+    """Opens or creates the run folder of a seed."""
     path = folder.path / f"seed-{seed}"
     if (path / "config.json").exists():
         return RunFolder.open(path)
@@ -106,18 +102,14 @@ def _member_folder(folder: RunFolder, seed: int) -> RunFolder:
         return member
 
 
-def _of(index: int, value: Any) -> Any:
-    return value[index] if np.ndim(value) else value
-
-
-def _known(metrics: dict[str, float]) -> dict[str, float]:
-    """The metrics of an update; without means over nothing, as over episodes where none ended."""
-    unknown = () if metrics.get("train/episodes") else ("train/return", "train/episode_length")
-    return {n: value for n, value in metrics.items() if n not in unknown and np.isfinite(value)}
+def _finite(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics of an update without means over no episodes, and without what is not finite."""
+    empty = () if metrics.get("train/episodes") else ("train/return", "train/episode_length")
+    return {n: value for n, value in metrics.items() if n not in empty and np.isfinite(value)}
 
 
 def _over_seeds(rows: list[dict[str, float]]) -> dict[str, float]:
-    """The mean over the seeds that have a metric; the deviation of their evaluations."""
+    """The mean of each metric over the seeds that have it, and the deviation of the returns."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row[name] for row in rows if name in row] for name in names}
     means = {name: float(np.mean(column)) for name, column in columns.items()}

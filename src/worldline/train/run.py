@@ -1,4 +1,4 @@
-"""A training run from start to end: what `worldline train` and `worldline resume` do."""
+"""Training runs from start to end, for `worldline train` and `worldline resume`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from worldline.train.checkpoint import (
     restore,
     restore_part,
 )
-from worldline.train.config import TrainConfig as TrainConfig
 from worldline.train.config import (
+    TrainConfig,
     algorithm_of,
     check_environment,
     environment_of,
@@ -57,7 +57,7 @@ from worldline.variation.options import read_draws
 
 S = TypeVar("S")
 
-#: Entered for the time of training, it gives the question "should I stop?".
+#: A context manager, entered during training; its function says whether the run should stop.
 StopSignal: TypeAlias = AbstractContextManager[Callable[[], bool]]
 
 #: Makes a learner from worlds and a configuration, as `ppo` does.
@@ -65,25 +65,26 @@ MakeLearner: TypeAlias = Callable[[Worlds, Any], Learner[Any]]
 
 _NEVER: StopSignal = contextlib.nullcontext(lambda: False)
 
-#: What may be otherwise when a run goes on: the rest decides its numbers.
+#: Values of `TrainConfig` that may change when a run is resumed: its numbers do not depend on them.
 _MAY_CHANGE = {"steps", "out", "evaluations", "eval_episodes", "video", "track", "quiet"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a run came to."""
+    """The result of a run."""
 
     folder: Path
-    """The run folder; in a process that is not the first, that of the first."""
+    """The run folder, which the first process writes."""
     steps: int
+    """Environment steps that were taken, of each seed."""
     seconds: float
-    """Wall-clock until the last evaluation was done."""
+    """Wall-clock time up to the last update."""
     evaluation: Evaluation
-    """Of the final policy; of several seeds, `(seeds, episodes)`."""
+    """The evaluation of the final policy, `(episodes,)`, or `(seeds, episodes)`."""
     interrupted: bool
-    """Whether it was asked to stop early."""
+    """Whether the run was asked to stop early."""
     video_note: str
-    """How the video was drawn, or why there is none."""
+    """A line on how the video was drawn, or why there is none."""
 
 
 def train(
@@ -96,34 +97,34 @@ def train(
     make_learner: MakeLearner | None = None,
     mesh: Mesh | None = None,
 ) -> Result:
-    """Trains a policy and leaves a run folder behind.
+    """Trains a policy and writes a run folder.
 
-    However it ends, the policy of the last update that was done is in the folder, and `resume` goes
-    on from its last checkpoint.
+    However the run ends, the folder has the policy of the last complete update, and `resume`
+    continues from its last checkpoint.
 
     Args:
         task: the task's name, for the run folder.
-        env: the environment; the run folder stores how it is made.
-        config: the run.
-        algorithm: how to learn: the configuration of an algorithm, such as `PPOConfig`. The policy
-            reads what the environment shows beside the task's observation (images, the last
-            action, the context), unless `actor_obs` or `critic_obs` says which.
-        began: `time.perf_counter()` of the process's start, from which the run's clock counts.
-        stop_signal: when the function that it gives says True, the run ends well after the update
-            it is in, with a checkpoint; see `worldline.train.interrupt.graceful_stop`.
+        env: the environment; the run folder stores its configuration.
+        config: the configuration of the run.
+        algorithm: the configuration of an algorithm, such as `PPOConfig`. The policy also reads
+            what the environment adds to the task's observation (images, the last action, the
+            context), unless `actor_obs` or `critic_obs` names it.
+        began: `time.perf_counter()` at the start of the process, where the run's clock begins.
+        stop_signal: a context manager such as `worldline.train.interrupt.graceful_stop()`. When its
+            function returns True, the run ends after the present update, with a checkpoint.
         make_learner: makes the learner, as `functools.partial(ppo, loss=my_loss)` does; by default
             the algorithm's own function.
         mesh: devices that share the worlds, from `worldline.parallel.cluster.join` or
-            `worldline.parallel.mesh.world_mesh`; those of several processes, where each calls this
+            `worldline.parallel.mesh.world_mesh`. With several processes, each calls this function
             with the same arguments. None: one device.
 
     Raises:
         RunError: the run folder cannot be written.
-        ConfigError: the devices do not divide the worlds, or there are several seeds for them; or
-            there is no such tracker.
+        ConfigError: the devices do not divide the worlds, or there are several devices and several
+            seeds; or there is no such tracker.
         MissingExtraError: the library of a tracker is not installed.
         TrainingDivergedError: training broke down; the last good policy is in the run folder.
-        LostProcessError: another of the processes is gone; all of them are to be started anew.
+        LostProcessError: another of the processes has ended; start all of them again.
     """
     began = time.perf_counter() if began is None else began
     check_trackers(config.track)
@@ -152,25 +153,25 @@ def resume(
     make_learner: MakeLearner | None = None,
     mesh: Mesh | None = None,
 ) -> Result:
-    """Goes on with a run from its last checkpoint: on the CPU, bit for bit as if it had not ended.
+    """Continues a run from its last checkpoint, on the CPU with the numbers of an unbroken run.
 
     A run that was killed before its first checkpoint begins again, with the same numbers.
 
     Args:
         path: the run folder.
-        steps: environment steps of the whole run; None: as many as it was to take.
+        steps: environment steps of the whole run; None: as configured.
         quiet: show no progress.
         began: as in `train`.
         stop_signal: as in `train`.
-        env: the environment, made as it was in training. It must be given where the run folder
-            cannot make it again, as that of a task that is not registered.
-        make_learner: as `train` was given it.
-        mesh: as in `train`; it may be another than the run was begun on, up to the order in which
-            numbers are summed. Every process reads the run folder.
+        env: the environment, with the same configuration as in training. It is needed where the
+            run folder cannot make it again, as with a task that is not registered.
+        make_learner: the same as in `train`.
+        mesh: as in `train`. On another mesh than before, numbers may be summed in another order.
+            Every process reads the run folder.
 
     Raises:
-        RunError: the folder is no run, another process writes to it, it has no whole checkpoint,
-            its configuration is not the checkpoint's, or `env` is made otherwise than it was.
+        RunError: the folder is no run, another process writes to it, all its checkpoints are
+            damaged, or its configuration or `env` is not that of the checkpoint.
         ConfigError: `steps` is less than the run has taken; or as in `train`.
         TrainingDivergedError, LostProcessError: as in `train`.
     """
@@ -206,12 +207,12 @@ def resume(
 
 
 class _Job(NamedTuple):
-    """What is trained, and how."""
+    """The parts of a run that do not change."""
 
     env: Env
     config: TrainConfig
     learner: Learner[Any]
-    """Of one seed, on one device."""
+    """The learner of one seed, on one device."""
     evaluate: Callable[[Policy], Evaluation]
     mesh: Mesh | None
 
@@ -223,7 +224,7 @@ def _prepare(
     make: MakeLearner | None,
     mesh: Mesh | None,
 ) -> _Job:
-    """Makes the learner and the evaluation, and so refuses settings that do not go together."""
+    """Makes the learner and the evaluation; raises an error for settings that do not fit."""
     if mesh is not None and config.seeds > 1:
         raise ConfigError(
             f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
@@ -240,7 +241,7 @@ def _prepare(
     key = _keys(config)[1]
 
     def evaluate(policy: Policy) -> Evaluation:
-        """In the same episodes each time, so that the policy alone differs."""
+        """Evaluates in the same episodes each time, so that only the policy differs."""
         return jax.device_get(all_seeds(policy, jax.random.clone(key)))
 
     return _Job(env, config, learner, evaluate, mesh)
@@ -255,9 +256,8 @@ def _go_on(
 ) -> Result:
     """Trains from a checkpoint, or from the beginning, to the end of the run.
 
-    Several processes do all of this side by side, but those without a folder write nothing.
-
-    The training state is held by `run` alone, which may donate it to the next update.
+    Several processes do all of this at the same time, but those without a folder write nothing.
+    Only `run` holds the training state, so that it may donate it to the next update.
     """
     config, mesh = job.config, job.mesh
     learner = on_devices(_members(job.learner, config), mesh)
@@ -299,7 +299,7 @@ def _go_on(
                 if stop:
                     break
             checkpoints.wait()
-            if evaluation is None:  # to tell how good it is; a resumed run goes on without
+            if evaluation is None:  # for the result of an interrupted run
                 records.save_policies(policy)
                 evaluation = job.evaluate(policy)
         except BaseException:
@@ -315,10 +315,10 @@ def _go_on(
 
 
 def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> Learner[S]:
-    """A learner that begins with parts of another run's last checkpoint; None: as it does itself.
+    """The learner with an `init` that takes parts from another run's last checkpoint.
 
     Args:
-        path: the run folder of that run.
+        path: the run folder of that run; None: the learner as it is.
         learner: the learner.
         parts: names from `learner.parts`.
 
@@ -384,14 +384,12 @@ def make_video(
 
 
 def _members(learner: Learner[S], config: TrainConfig) -> Learner[S]:
-    """The learner of one seed, or of all of them at once."""
+    """The learner of one seed, or with several seeds a population of them."""
     return learner if config.seeds == 1 else population(learner)
 
 
 def _keys(config: TrainConfig) -> tuple[Key, Key, Key]:
-    """Keys for the first state and for the evaluations, `()` or of each seed `(seeds,)`; and for
-    the video, `()`.
-    """
+    """Keys for the first state and the evaluations, `()` or `(seeds,)`, and the video, `()`."""
     seeds = range(config.seed, config.seed + config.seeds)
     of_each = [tuple(jax.random.split(jax.random.key(seed), 3)) for seed in seeds]
     first_state, evaluations, video = of_each[0]
@@ -403,24 +401,24 @@ def _keys(config: TrainConfig) -> tuple[Key, Key, Key]:
 def _first_state(
     learner: Learner[Any], config: TrainConfig, notes: tuple[str, ...] = ()
 ) -> Checkpoint:
-    """Where a run begins that has no checkpoint; and what the user should know."""
+    """The training state at the start of a run, with notes for the user."""
     state = _members(learner, config).init(_keys(config)[0])
     return Checkpoint(state, Moment(0, 0.0, None), notes)
 
 
 def _copied(policy: Policy) -> Policy:
-    """A policy that stays when the state that it was taken from is donated."""
+    """A copy of a policy, which stays valid when the training state is donated."""
     return jax.tree.map(jnp.copy, policy)
 
 
 def _is_evaluated(step: int, steps_per_update: int, config: TrainConfig) -> bool:
-    """Whether one of the evaluations, even over the run, falls into the update that led here."""
+    """Whether one of the evaluations, evenly over the run, falls into the last update."""
     before = (step - steps_per_update) * config.evaluations // config.steps
     return step * config.evaluations // config.steps > before
 
 
 def _summary(evaluation: Evaluation) -> dict[str, Any]:
-    """What to report of an evaluation: a number each, or one for every seed."""
+    """The metrics of an evaluation, `()` or `(seeds,)` each."""
     return {
         "eval/return": evaluation.episode_return.mean(axis=-1),
         "eval/return_std": evaluation.episode_return.std(axis=-1),
@@ -429,7 +427,7 @@ def _summary(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _video(job: _Job, folder: RunFolder | None, policy: Policy, interrupted: bool) -> str:
-    """Makes the video at the end of a run; returns a line on how it went."""
+    """Makes the video at the end of a run; returns a line on it for the user."""
     if folder is None:
         return "no video: the first process makes it"
     if not job.config.video:

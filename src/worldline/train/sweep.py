@@ -1,4 +1,4 @@
-"""A policy over a grid of contexts: how far from what it was trained on does it hold?"""
+"""Sweep: evaluates a policy over a grid of contexts, such as gravities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worldline.variation.context import Context
 
 NDArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
-#: Worlds that one compiled evaluation steps side by side, about.
+#: About how many worlds one compiled evaluation has.
 _WORLDS = 256
 
 
@@ -59,16 +59,17 @@ def sweep(
 ) -> Sweep:
     """Evaluates a policy at every point of a grid, with the most likely actions.
 
-    Batches of points begin in the same starts.
+    Every batch of points has the same starts.
 
     Args:
-        env: the environment the policy was trained in; features that it lacks are added, unseen.
+        env: the environment that the policy was trained in; context features that it lacks are
+            added, and the policy does not observe them.
         policy: the policy.
         axes: the values of each feature, `(n,)`.
-        episodes: episodes at a point.
+        episodes: the number of episodes at each point.
         key: decides the starts.
-        progress: told the share of the work that is done.
-        domain: as in `Worlds`; the context goes on top of what it draws.
+        progress: is called with the share of the work that is done, from 0 to 1.
+        domain: as in `Worlds`; the context sets its fields after the domain's draw.
 
     Raises:
         VariationError: the model offers no such feature, or a value is outside its bounds.
@@ -83,7 +84,7 @@ def sweep(
     evaluate = evaluator(env, at_once * episodes, domain=domain)
     returns = []
     for begin in range(0, len(points), at_once):
-        # The last batch is filled up with points that were there already.
+        # The last point fills up the last batch.
         chosen = points[np.minimum(np.arange(begin, begin + at_once), len(points) - 1)]
         worlds = np.repeat(chosen, episodes, axis=0)
         context = {name: jnp.asarray(worlds[:, i]) for i, name in enumerate(axes)}
@@ -95,9 +96,7 @@ def sweep(
 
 
 def with_features(env: Env, names: Mapping[str, Any]) -> Env:
-    """An environment that has features beside its own, which the policy does not see."""
+    """The environment with further context features, which the policy does not observe."""
     added = [name for name in names if name not in env.context.names]
-    if not added:
-        return env
     context = Context((*env.context.requested, *added), visible=env.context.visible)
-    return env.but(context=context)
+    return env.but(context=context) if added else env

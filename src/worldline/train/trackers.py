@@ -1,4 +1,4 @@
-"""Trackers: the numbers of a run, sent to Weights & Biases or MLflow as well."""
+"""Trackers: send the metrics of a run to Weights & Biases or MLflow."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ import secrets
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol
 
 from worldline.errors import ConfigError, MissingExtraError, RunError, did_you_mean
 from worldline.files import whole_file
 from worldline.report.run_folder import RunFolder
 
-#: Where a run folder holds the names that its trackers know it by.
+#: The file in a run folder with the id that each of its trackers gave the run.
 _IDS_FILE = "trackers.json"
 
 
 class Tracker(Protocol):
-    """A service that shows the numbers of runs.
+    """A service that shows the metrics of runs.
 
-    Made as `Tracker(folder, id)`; the `id` is that of an earlier part of the same run, or None.
+    `Tracker(folder, run_id)` begins to track a run. With a `run_id` it continues an earlier part of
+    the same run.
     """
 
     library: ClassVar[str]
     """The module that it needs."""
     id: str
-    """What the service knows the run by."""
+    """The service's id of the run."""
 
     def __init__(self, folder: RunFolder, run_id: str | None) -> None: ...
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Sends the numbers at an environment step."""
+        """Sends the metrics of an environment step."""
 
     def close(self, failed: bool) -> None:
-        """Waits until all is sent; `failed`: the run ended by an error."""
+        """Waits until all is sent. `failed` says whether an error ended the run."""
 
 
 class WeightsAndBiases:
-    """Weights & Biases. Its own variables decide where to and how: `WANDB_PROJECT` (by default
-    worldline), `WANDB_ENTITY`, and `WANDB_MODE=offline`, which writes to the run folder for
-    `wandb sync` to send later.
+    """Weights & Biases, which reads `WANDB_PROJECT` (by default worldline) and `WANDB_ENTITY`.
+
+    With `WANDB_MODE=offline` it writes to the run folder, and `wandb sync` sends that later.
     """
 
     library: ClassVar[str] = "wandb"
@@ -62,11 +63,11 @@ class WeightsAndBiases:
             config=folder.config,
             settings=wandb.Settings(console="off", silent=True),
         )
-        # A resumed run repeats steps; its own count of them goes on, and the axis is ours.
+        # A resumed run repeats steps, which the service's own count does not allow.
         self._run.define_metric("*", step_metric="step")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Hands them to the service's own process."""
+        """Passes the metrics to the service's own process."""
         self._run.log({"step": step, **metrics})
 
     def close(self, failed: bool) -> None:
@@ -75,8 +76,8 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """MLflow. Its own variables decide where to: `MLFLOW_TRACKING_URI` (by default a database
-    `mlflow.db` in the current folder) and `MLFLOW_EXPERIMENT_NAME` (by default worldline).
+    """MLflow, which reads `MLFLOW_EXPERIMENT_NAME` (by default worldline) and
+    `MLFLOW_TRACKING_URI` (by default a database `mlflow.db` in the current folder).
     """
 
     library: ClassVar[str] = "mlflow"
@@ -97,7 +98,7 @@ class MLflow:
         self._last: Any = None
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Hands them to a thread that sends them."""
+        """Passes the metrics to a thread that sends them."""
         now = int(time.time() * 1000)
         rows = [self._metric(name, value, now, step) for name, value in metrics.items()]
         self._last = self._client.log_batch(self.id, rows, synchronous=False)
@@ -118,7 +119,7 @@ TRACKERS: dict[str, type[Tracker]] = {"wandb": WeightsAndBiases, "mlflow": MLflo
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuses trackers that there are not, before a run begins.
+    """Checks before a run begins that its trackers exist.
 
     Raises:
         ConfigError: there is no such tracker.
@@ -131,18 +132,18 @@ def check_trackers(names: Sequence[str]) -> None:
             raise MissingExtraError(f"tracking with {name}", name)
 
 
-class Trackers:
-    """The trackers of a run. A context manager; leaving it waits until all is sent.
+class Trackers(AbstractContextManager["Trackers"]):
+    """The trackers of a run. A context manager; its end waits until all is sent.
 
-    A tracker that fails does not end the training: it is left out from there on, with a warning,
+    A tracker that fails does not end the training: a warning says so, nothing more is sent to it,
     and the run folder has every number.
 
     Args:
-        folder: the run folder; None in a process that writes nothing down.
-        names: which, of `TRACKERS`. A run that goes on keeps the ones that it had.
+        folder: the run folder; None in a process that writes nothing.
+        names: names from `TRACKERS`.
 
     Raises:
-        RunError: one cannot be reached as the run begins.
+        RunError: a tracker cannot be reached when the run begins.
     """
 
     def __init__(self, folder: RunFolder | None, names: Sequence[str]) -> None:
@@ -154,7 +155,7 @@ class Trackers:
         for name in names:
             try:
                 tracker = TRACKERS[name](folder, ids.get(name))
-            except Exception as error:  # whatever a service makes of a network
+            except Exception as error:  # any error of a library or its network
                 self._close_all(failed=True)
                 raise RunError(
                     f"{name} cannot be reached: {_line(error)}; mend it, or train without --track"
@@ -165,23 +166,15 @@ class Trackers:
             out.write(json.dumps(ids).encode())
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Sends the numbers at an environment step to each."""
+        """Sends the metrics of an environment step to each tracker."""
         for name, tracker in list(self._open.items()):
             try:
                 tracker.write(step, metrics)
-            except Exception as error:  # the training is worth more than its picture
+            except Exception as error:  # the training must go on
                 del self._open[name]
                 _warn(name, error)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._close_all(failed=error is not None)
 
     def _close_all(self, failed: bool) -> None:
@@ -205,7 +198,7 @@ def _line(error: Exception) -> str:
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The values of a nested configuration, as `ppo.learning_rate`."""
+    """The values of a nested configuration, with names such as `ppo.learning_rate`."""
     flat: list[tuple[str, Any]] = []
     for name, value in config.items():
         if isinstance(value, Mapping):
