@@ -1,1 +1,1 @@
-"""What a world is worth, and episodes."""
+"""Environments: tasks on engines, in batches of worlds with episodes."""

@@ -1,4 +1,4 @@
-"""EnvConfig: how an environment is made, as data that a file can hold."""
+"""EnvConfig: the configuration of an environment, which a file can store."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from worldline.rendering.camera import Camera
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvConfig:
-    """What an `Env` is made of beside its task.
+    """The arguments of an `Env` other than its task, as data; a run folder stores them.
 
-    `Env.config` gives it, `Env.from_config` makes the environment again; a run folder stores it.
+    `Env.config` gives it, and `Env.from_config` makes the environment again.
     """
 
     physics: str = "native"
-    """The name of the engine; empty where a function of the user's builds it."""
+    """The name of the engine; empty if a function of the user's builds it."""
     action_repeat: int = 1
     """Control steps of the task for which each action is taken."""
     last_action: bool = False
@@ -24,10 +24,10 @@ class EnvConfig:
     context: tuple[str, ...] = ()
     """The names of the context features."""
     visible: tuple[str, ...] = ()
-    """Those that are part of the observation."""
+    """The names of those that are part of the observation."""
     cameras: Mapping[str, Camera] = dataclasses.field(default_factory=dict)
     """Each camera by its name in the observation."""
     renderer: str = "auto"
-    """What draws the images of the cameras."""
+    """The renderer of the cameras' images."""
     not_stored: tuple[str, ...] = ()
-    """What the environment is made of and no file can hold, in words; empty: nothing."""
+    """Descriptions of the arguments that no file can store, such as a user's function."""

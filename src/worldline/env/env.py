@@ -1,4 +1,4 @@
-"""Env: a task on an engine; one world as two pure functions."""
+"""Env: a task on an engine; `reset` and `step` of one world are pure functions."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class EnvState(eqx.Module):
     physics: PhysicsState
     """The physics, `state.physics.qpos` and so on."""
     memory: PyTree
-    """What the task carries."""
+    """The task's memory."""
     obs: Observation
-    """What to act on next."""
+    """The present observation."""
     reward: Array
     """The last step's reward, `()`; 0 after a reset."""
     terminated: Array
-    """Whether the last step ended the episode for good, `()` bool."""
+    """Whether the task ended the episode in the last step, `()` bool."""
     diverged: Array
     """Whether the last step's simulation failed, `()` bool. Its reward is then 0 and its
     observation the last good one; the episode cannot go on."""
     metrics: Metrics
-    """The task's named numbers, `()` each; zeros after a reset."""
+    """The task's metrics, `()` each; zeros after a reset."""
     context: dict[str, Array]
-    """The value of each context feature of the environment, `()`; empty where it has none."""
+    """The value of each context feature, `()`."""
     taken: Array
     """Control steps of the task that the last step took, `()` int32; 0 after a reset."""
 
@@ -250,18 +250,17 @@ class Env:
     ) -> EnvState:
         """The world after an action: one control step later, or `action_repeat` of them.
 
-        The step after the end of an episode is computed like any other: episodes are `Worlds`'s.
+        A step after the end of an episode is like any other: only `Worlds` begins new episodes.
 
         Args:
             state: the world.
             action: `(nact,)`, in the units of `action_space`.
             mask: `()` bool; where False nothing is simulated and the result is unspecified.
-            at_most: `()` int32, 1 or more: control steps that are left of the episode; None: any
-                number.
+            at_most: `()` int32, 1 or more: the most control steps to take; None: no limit.
 
         Raises:
-            ActionError: a wrong shape or dtype; or not finite, where that can be seen (outside
-                `jit`; inside, such a world is marked `diverged`).
+            ActionError: a wrong shape or dtype; or outside of `jit`, a value that is not finite.
+                Inside, such a world is marked `diverged`.
         """
         action = jnp.asarray(self.check_action(action))
         physics, outcome = self._control_step(state.physics, state.memory, action, mask)
@@ -295,7 +294,7 @@ class Env:
     def _control_step(
         self, physics: PhysicsState, memory: PyTree, action: Array, mask: ArrayLike
     ) -> tuple[PhysicsState, Outcome]:
-        """The physics one control step later, and what that was worth."""
+        """The physics one control step later, and the task's outcome."""
         inputs = inputs_of(self.task, action, physics, memory)
         after = self.physics.step(physics, inputs, self.substeps, mask)
         outcome = self.task.outcome(physics, action, after, memory)
@@ -358,7 +357,7 @@ class Env:
         make one of JAX's; but as copies, for the caller may change his while a program runs.
 
         Raises:
-            ActionError: see `step`.
+            ActionError: a wrong shape or dtype; or outside of `jit`, a value that is not finite.
         """
         array = action if isinstance(action, jax.Array) else np.asarray(action)
         shape, wanted = array.shape, (*lead, *self.action_low.shape)

@@ -1,4 +1,4 @@
-"""Task: what a world is worth. Four pure functions and the MJCF; the same on every engine."""
+"""Task: a model, its observation and its reward, in pure functions for every engine."""
 
 from __future__ import annotations
 
@@ -36,36 +36,36 @@ class Start(eqx.Module):
     qvel: Array
     """Velocity, `(nv,)`."""
     memory: PyTree = ()
-    """What the task carries through the episode: a target, a command, a key. Its structure, shapes
+    """The task's own state during the episode: a target, a command, a key. Its structure, shapes
     and dtypes never change."""
     inputs: dict[str, Array] = eqx.field(default_factory=dict)
     """Initial values of other physics inputs, such as `act` or `mocap_pos`."""
     variation: dict[str, Array] = eqx.field(default_factory=dict)
-    """Constants of the model that the task draws anew each episode (a target's place, a length):
-    MjModel field name to the whole field. A variation that is given from outside goes first, field
-    by field."""
+    """Constants of the model that the task draws for the episode (a target's position, a length):
+    MjModel field name to the whole field. A variation passed to `reset` replaces them, field by
+    field."""
 
 
 class Outcome(eqx.Module):
-    """What a control step was worth."""
+    """The result of a control step."""
 
     reward: Array
     """`()`"""
     terminated: Array
-    """`()` bool: the episode reached an end of the task's own (a fall, a goal), after which there
-    is no more return. A time limit is not such an end; `Worlds` reports it as `truncated`."""
+    """`()` bool: the task ends the episode here (a fall, a goal), and no more reward follows. A
+    time limit is no such end; `Worlds` reports it as `truncated`."""
     memory: PyTree = ()
-    """The memory to carry on."""
+    """The memory after the step."""
     metrics: Metrics = eqx.field(default_factory=dict)
-    """Named numbers for a report, `()` each."""
+    """Named numbers to report, `()` each."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Task(abc.ABC):
-    """A task: its configuration is its fields, its meaning four pure functions of one world.
+    """A task: its fields are its configuration, its methods are pure functions of one world.
 
-    No function calls an engine, and none holds state: what must be remembered goes into `memory`.
-    The functions are written for one world with `jax.numpy`; `Worlds` maps them over many.
+    No function calls an engine or stores state; state that lasts goes into `memory`. The functions
+    are written for one world with `jax.numpy`; `Worlds` maps them over many.
 
     A subclass is a frozen dataclass (`@dataclass(frozen=True, kw_only=True, eq=False)`) that
     defines `mjcf`, `control_timestep` (a field or a property), `start`, `observe` and `outcome`.
@@ -75,10 +75,10 @@ class Task(abc.ABC):
     """Control steps after which an episode is truncated; 0 for no limit."""
 
     refresh: ClassVar[bool] = True
-    """Whether `fields` describe the state after the step; False: the last physics step before it,
-    one model time step earlier, as MuJoCo's `mj_step` leaves them."""
+    """Whether `fields` are computed again from the state after the step; False: they are as
+    MuJoCo's `mj_step` leaves them, one time step of the model behind the state."""
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """For each algorithm (`"ppo"`), the configuration values that train this task well."""
+    """Configuration values that suit this task, by the name of the algorithm (`"ppo"`)."""
 
     @property
     @abc.abstractmethod
@@ -87,15 +87,13 @@ class Task(abc.ABC):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """MjData fields, such as `xpos`, or rows of them, such as `xpos[1]`, that `observe` and
-        `outcome` read from `physics.fields`.
-        """
+        """MjData fields (`xpos`), or rows of them (`xpos[1]`), to find in `physics.fields`."""
         return ()
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """`qpos`, MjData fields or rows of them, whose change over the control step `outcome` reads
-        from `physics.changes`; exact however far the robot has gone.
+        """`qpos`, MjData fields or rows of them, whose change over the control step is to be found
+        in `physics.changes`; it is exact however far the robot has gone.
         """
         return ()
 
@@ -115,27 +113,27 @@ class Task(abc.ABC):
     def control(
         self, action: Array, physics: PhysicsState, memory: PyTree
     ) -> Array | dict[str, Array]:
-        """What an action makes the actuators do: `ctrl` of shape `(nu,)`, or several inputs.
+        """The inputs of the physics for an action; by default the action is the control.
 
         Args:
-            action: `(nact,)`, as the policy gave it.
+            action: `(nact,)`, from the policy.
             physics: the world before the step.
             memory: the task's memory.
 
         Returns:
-            The controls, or a dict from input names (`ctrl`, `xfrc_applied`, ...) to arrays.
+            `ctrl`, `(nu,)`, or a dict from input names (`ctrl`, `xfrc_applied`, ...) to arrays.
         """
         return action
 
     @abc.abstractmethod
     def observe(self, physics: PhysicsState, memory: PyTree) -> Observation:
-        """What the policy sees: an array `(nobs,)`, or a flat dict of arrays."""
+        """The observation: an array `(nobs,)`, or a flat dict of arrays."""
 
     @abc.abstractmethod
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: PyTree
     ) -> Outcome:
-        """What the step from `before` to `after` under `action` was worth."""
+        """The reward and the other results of the step from `before` to `after` with `action`."""
 
     @property
     def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -150,14 +148,14 @@ class Task(abc.ABC):
 
     @property
     def camera(self) -> Mapping[str, Any]:
-        """How to look at the task: attributes of `mujoco.MjvCamera` (`distance`, `azimuth`,
-        `elevation`, `lookat`, `trackbodyid`), or `{"name": ...}` for a camera of the model.
+        """The view in videos: attributes of `mujoco.MjvCamera` (`distance`, `azimuth`, `elevation`,
+        `lookat`, `trackbodyid`), or `{"name": ...}` for a camera of the model.
         """
         return {}
 
 
 def reads_of(task: Task) -> Reads:
-    """What a task reads of the physics; of the inputs it may give any."""
+    """The fields that a task reads of the physics; its inputs may be any."""
     return Reads(tuple(task.fields), tuple(task.changes), task.refresh)
 
 

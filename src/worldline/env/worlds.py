@@ -1,4 +1,4 @@
-"""Worlds: B worlds, their episodes, and the one step from which every reset mode follows."""
+"""Worlds: B worlds of one environment, which begin a new episode when one ends."""
 
 from __future__ import annotations
 

@@ -243,7 +243,8 @@ class _Content(NamedTuple):
         saved = [self.about["leaves"][number] for number in numbers]
         here, structure = _descriptions(like), jax.tree.structure(like)
         if saved != here:
-            paths = [jax.tree_util.keystr(p, simple=True, separator=".") for p in _paths(like)]
+            leaves = jax.tree.leaves_with_path(like)
+            paths = [jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in leaves]
             pairs = zip(saved, here, strict=False)
             first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(saved))
             first = min(first, len(saved), len(here))
@@ -309,14 +310,10 @@ def _score(file: Path) -> float:
     return -np.inf if score is None else float(score)
 
 
-def _paths(tree: PyTree) -> list[tuple[Any, ...]]:
-    return [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
-
-
 def _descriptions(tree: PyTree) -> list[str]:
     """The type and shape of each leaf, with its key in dicts: `float32[4, 3] of body_mass`."""
     found = []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    for path, leaf in jax.tree.leaves_with_path(tree):
         keys = [str(step.key) for step in path if isinstance(step, jax.tree_util.DictKey)]
         inside = f" of {'/'.join(keys)}" if keys else ""
         found.append(f"{leaf.dtype}{list(leaf.shape)}{inside}")

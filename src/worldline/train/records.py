@@ -33,10 +33,7 @@ class Records(AbstractContextManager["Records"]):
         self._several = seeds > 1
         numbers = range(seed, seed + seeds) if self._several else ()
         self._members = [_member_folder(f, n) for f in self._run for n in numbers] or self._run
-
-    @property
-    def _all(self) -> list[RunFolder]:
-        return [*self._run, *self._members] if self._several else self._run
+        self._all = [*self._run, *self._members] if self._several else self._run
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Appends the metrics of an update: numbers, or with several seeds arrays `(seeds,)`.

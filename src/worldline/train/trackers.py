@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
+import jax
+
 from worldline.errors import ConfigError, MissingExtraError, RunError, did_you_mean
 from worldline.files import whole_file
 from worldline.report.run_folder import RunFolder
@@ -197,12 +199,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _flat(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The values of a nested configuration, with names such as `ppo.learning_rate`."""
-    flat: list[tuple[str, Any]] = []
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            flat += _flat(value, f"{prefix}{name}.")
-        else:
-            flat.append((prefix + name, value))
-    return flat
+    leaves = jax.tree.leaves_with_path(config, is_leaf=lambda x: not isinstance(x, Mapping))
+    return [(jax.tree_util.keystr(path, simple=True, separator="."), x) for path, x in leaves]

@@ -30,6 +30,9 @@ from worldline.variation.targets import Target, TargetLike, as_target
 
 Operation: TypeAlias = Literal["scale", "add", "set"]
 
+#: One target or several.
+Targets: TypeAlias = TargetLike | Sequence[TargetLike]
+
 #: Whether a term draws once for each object, or once for all of them.
 Per: TypeAlias = Literal["object", "world"]
 
@@ -117,11 +120,7 @@ class Term:
 
 
 def scale(
-    target: TargetLike | Sequence[TargetLike],
-    distribution: Distribution,
-    *,
-    per: Per = "object",
-    name: str | None = None,
+    target: Targets, distribution: Distribution, *, per: Per = "object", name: str | None = None
 ) -> Term:
     """Multiplies fields by a draw.
 
@@ -138,33 +137,21 @@ def scale(
 
 
 def add(
-    target: TargetLike | Sequence[TargetLike],
-    distribution: Distribution,
-    *,
-    per: Per = "object",
-    name: str | None = None,
+    target: Targets, distribution: Distribution, *, per: Per = "object", name: str | None = None
 ) -> Term:
     """Adds a draw to fields, in their own unit; the arguments are those of `scale`."""
     return _term("add", target, distribution, per, name)
 
 
 def set_(
-    target: TargetLike | Sequence[TargetLike],
-    distribution: Distribution,
-    *,
-    per: Per = "object",
-    name: str | None = None,
+    target: Targets, distribution: Distribution, *, per: Per = "object", name: str | None = None
 ) -> Term:
     """Puts a draw in place of fields, in their own unit; the arguments are those of `scale`."""
     return _term("set", target, distribution, per, name)
 
 
 def _term(
-    operation: Operation,
-    target: TargetLike | Sequence[TargetLike],
-    distribution: Distribution,
-    per: Per,
-    name: str | None,
+    operation: Operation, target: Targets, distribution: Distribution, per: Per, name: str | None
 ) -> Term:
     several = isinstance(target, Sequence) and not isinstance(target, str)
     targets = tuple(as_target(t) for t in (target if several else (target,)))  # type: ignore[arg-type, union-attr]
