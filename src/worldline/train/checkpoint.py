@@ -12,6 +12,7 @@ another program or format, a note says so, and the checkpoint before it is used.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 import zipfile
@@ -241,25 +242,25 @@ class _Content(NamedTuple):
             RunError: a leaf has another type or shape; the error names the first one.
         """
         saved = [self.about["leaves"][number] for number in numbers]
-        here, structure = _descriptions(like), jax.tree.structure(like)
-        if saved != here:
-            leaves = jax.tree.leaves_with_path(like)
-            paths = [jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in leaves]
-            pairs = zip(saved, here, strict=False)
-            first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(saved))
-            first = min(first, len(saved), len(here))
-            there = saved[first] if first < len(saved) else "nothing"
-            ours = f"{here[first]} ({paths[first]!r})" if first < len(here) else "nothing"
-            raise RunError(
-                f"the {what} in the checkpoint {str(self.file)!r} does not fit: of its "
-                f"{len(saved)} arrays number {first} is {there}, and of the {len(here)} here it is "
-                f"{ours}; give the settings, the algorithm and the task that it was made with"
-            )
+        here, paths = _descriptions(like), jax.tree.leaves_with_path(like)
+        named = [
+            f"{leaf} ({jax.tree_util.keystr(path, simple=True, separator='.')!r})"
+            for leaf, (path, _) in zip(here, paths, strict=True)
+        ]
+        pairs = itertools.zip_longest(saved, here, named, fillvalue="nothing")
+        for number, (there, leaf, name) in enumerate(pairs):
+            if there != leaf:
+                raise RunError(
+                    f"the {what} in the checkpoint {str(self.file)!r} does not fit: of its "
+                    f"{len(saved)} arrays number {number} is {there}, and of the {len(here)} here "
+                    f"it is {name}; give the settings, the algorithm and the task that it was made "
+                    "with"
+                )
         leaves = [
             _as_leaf(self.arrays[number], leaf)
             for number, leaf in zip(numbers, jax.tree.leaves(like), strict=True)
         ]
-        return jax.tree.unflatten(structure, leaves)
+        return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def _last_whole(run: Path) -> tuple[_Content, list[str]]:

@@ -31,7 +31,7 @@ from worldline.variation.targets import Target, TargetLike, as_target
 Operation: TypeAlias = Literal["scale", "add", "set"]
 
 #: One target or several.
-Targets: TypeAlias = TargetLike | Sequence[TargetLike]
+Targets: TypeAlias = "TargetLike | Sequence[TargetLike]"
 
 #: Whether a term draws once for each object, or once for all of them.
 Per: TypeAlias = Literal["object", "world"]
@@ -203,7 +203,6 @@ class Domain(AbstractDomain):
 
     def fields(self, model: Model) -> frozenset[str]:
         """The model fields that its terms change."""
-        del model
         return frozenset(target.field for term in self.terms for target in term.targets)
 
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
