@@ -8,13 +8,12 @@ from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.run import run
 
 
-def penalized_loss(networks, batch, numbers):
-    distribution = networks.actor(batch.obs)
+def penalized_loss(networks, batch, hyperparameters):
+    distribution, value = networks.evaluate(batch.segments)
     ratio = jnp.exp(distribution.log_prob(batch.action) - batch.log_prob)
     kl = distribution.kl_from(batch.distribution).mean()
-    value = networks.critic(batch.critic_obs)[..., 0]
     value_loss = 0.5 * ((value - batch.target) ** 2).mean()
-    loss = -(ratio * batch.advantage).mean() + 3.0 * kl + numbers.value_weight * value_loss
+    loss = -(ratio * batch.advantage).mean() + 3.0 * kl + hyperparameters.value_weight * value_loss
     return loss, {"ppo/kl": kl, "loss/value": value_loss}
 
 

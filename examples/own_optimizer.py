@@ -6,16 +6,16 @@ import optax
 
 import worldline
 from worldline.learn.networks.mlp import MLP, Actor
-from worldline.learn.ppo import Networks, PPOConfig, ppo
+from worldline.learn.ppo import ActorCritic, PPOConfig, ppo
 from worldline.learn.run import run
 
 
 def networks(key, nobs, ncritic, nact):
-    """Any modules will do whose leaves are arrays."""
+    """Any `Network` will do; its leaves are arrays."""
     actor_key, critic_key = jax.random.split(key)
     mean = MLP.initial(actor_key, (nobs, 32, nact), "swish", last_gain=0.01)
     critic = MLP.initial(critic_key, (ncritic, 256, 1), "swish", last_gain=1.0, layer_norm=True)
-    return Networks(Actor(mean, jnp.full(nact, -0.5)), critic)
+    return ActorCritic(Actor(mean, jnp.full(nact, -0.5)), critic)
 
 
 # The direction of a step; its length is the learning rate of the state.

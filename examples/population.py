@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 import worldline
 from worldline.learn.population import population
-from worldline.learn.ppo import PPOConfig, ppo, with_numbers
+from worldline.learn.ppo import PPOConfig, ppo, with_hyperparameters
 from worldline.learn.run import run
 
 env = worldline.make("gym/inverted-pendulum")
@@ -14,7 +14,7 @@ members = population(ppo(worldline.Worlds(env, config.num_worlds), config))
 
 clips = jnp.geomspace(0.05, 0.5, 8)
 state = members.init(jax.random.split(jax.random.key(0), len(clips)))
-state = jax.vmap(lambda state, clip: with_numbers(state, clip=clip))(state, clips)
+state = jax.vmap(lambda state, clip: with_hyperparameters(state, clip=clip))(state, clips)
 for progress in run(members, state, steps=50_000):  # of each member
     returns = progress.metrics["train/return"]
 for clip, value in zip(clips, returns, strict=True):

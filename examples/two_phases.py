@@ -3,7 +3,7 @@
 import jax
 
 import worldline
-from worldline.learn.ppo import PPOConfig, ppo, with_numbers
+from worldline.learn.ppo import PPOConfig, ppo, with_hyperparameters
 from worldline.learn.run import run
 
 env = worldline.make("gym/inverted-pendulum")
@@ -14,7 +14,7 @@ state = learner.init(jax.random.key(0))
 for first in run(learner, state, steps=100_000):
     state = first.state
 
-state = with_numbers(state, learning_rate=1e-4, clip=0.1, entropy_weight=0.0)
+state = with_hyperparameters(state, learning_rate=1e-4, clip=0.1, entropy_weight=0.0)
 for second in run(learner, state, steps=100_000):
     state = second.state
 print(first.metrics["train/return"], second.metrics["train/return"])

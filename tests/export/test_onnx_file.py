@@ -13,7 +13,7 @@ from worldline.cli import main as cli
 from worldline.errors import ExportError, MissingExtraError, RunError
 from worldline.export.onnx_file import save_onnx
 from worldline.learn.networks.mlp import MLP, Actor
-from worldline.learn.networks.vision import ImageEncoder, PixelActor
+from worldline.learn.networks.vision import ImageEncoder
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
 from worldline.learn.ppo import PPOConfig
@@ -79,12 +79,13 @@ def test_images_are_seen_as_by_the_policy(tmp_path, encoder, normalize):
     head = MLP.initial(jax.random.key(1), (5 + eyes.size, 8, 2), "elu", last_gain=1.0)
     plain = policy_of()
     policy = Policy(
-        PixelActor(eyes, Actor(head, jnp.zeros(2))),
+        Actor(head, jnp.zeros(2)),
         plain.statistics,
         plain.low,
         plain.high,
         "tanh",
         obs_keys=("state", *images),
+        encoder=eyes,
     )
     space = spaces.Dict({"state": SPACE, **images})
     save_onnx(tmp_path / "p.onnx", policy, space)

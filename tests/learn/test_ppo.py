@@ -15,7 +15,8 @@ from worldline.env.env import Env
 from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
-from worldline.learn.ppo import PPOConfig, clipped_loss, ppo, with_numbers
+from worldline.learn.networks.actor_critic import Segments
+from worldline.learn.ppo import Batch, PPOConfig, clipped_loss, ppo, with_hyperparameters
 from worldline.learn.ppo import samples as ppo_samples
 from worldline.learn.ppo import update as ppo_module
 from worldline.learn.rollout import evaluator, unroll
@@ -65,11 +66,11 @@ def learner_of(task: Task, config: PPOConfig) -> Any:
     return ppo(Worlds(Env(task, "fake"), config.num_worlds), config)
 
 
-def one_sample(obs: jax.Array, distribution: Any, action: jax.Array) -> ppo_module.Batch:
+def one_sample(obs: jax.Array, distribution: Any, action: jax.Array) -> Batch:
     """An action `(1, nact)` without value or advantage."""
-    return ppo_module.Batch(
-        obs=obs,
-        critic_obs=obs,
+    seen = {"state": obs}
+    return Batch(
+        segments=Segments(seen, seen, jnp.zeros(1, bool), (), ()),
         action=action,
         log_prob=distribution.log_prob(action),
         distribution=distribution,
@@ -95,13 +96,15 @@ def test_the_first_gradient_is_the_policy_gradient() -> None:
     policy = learner.policy(state)
     _, rollout, _ = unroll(worlds, state.acting.worlds, policy, state.acting.key, 16)
     batch, learning = ppo_samples.prepare(SMALL, state.learning, rollout)
-    numbers = with_numbers(state, value_weight=0.0).learning.numbers
+    numbers = with_hyperparameters(state, value_weight=0.0).learning.hyperparameters
 
     def ours(networks: Any) -> jax.Array:
         return clipped_loss(networks, batch, numbers)[0]
 
     def theirs(networks: Any) -> jax.Array:
-        return -(networks.actor(batch.obs).log_prob(batch.action) * batch.advantage).mean()
+        return -(
+            networks.actor(batch.segments.obs["state"]).log_prob(batch.action) * batch.advantage
+        ).mean()
 
     _, measured = clipped_loss(learning.networks, batch, numbers)
     assert abs(float(measured["ppo/kl"])) < 1e-6
@@ -126,7 +129,7 @@ def test_the_ratio_is_clipped_on_the_side_that_would_gain() -> None:
     batch = batch._replace(log_prob=batch.log_prob - 0.5, advantage=jnp.ones(1))
 
     def actor_gradient(batch: Any) -> float:
-        gradient = jax.grad(lambda n: clipped_loss(n, batch, learning.numbers)[0])(networks)
+        gradient = jax.grad(lambda n: clipped_loss(n, batch, learning.hyperparameters)[0])(networks)
         return float(jnp.abs(gradient.actor.mean.biases[-1]).max())
 
     assert actor_gradient(batch) == 0.0
@@ -143,7 +146,7 @@ def test_entropy_earns_until_the_spread_is_half_the_range(log_std: float, earned
     obs = jnp.ones((1, 1))
     distribution = networks.actor(obs)
     batch = one_sample(obs, distribution, distribution.mean)
-    numbers = dataclasses.replace(learning.numbers, entropy_weight=jnp.float32(2.0))
+    numbers = dataclasses.replace(learning.hyperparameters, entropy_weight=jnp.float32(2.0))
     gradient = jax.grad(lambda n: clipped_loss(n, batch, numbers)[0])(networks)
     np.testing.assert_allclose(gradient.actor.log_std, -2.0 * earned, atol=1e-6)
 
@@ -165,8 +168,8 @@ def test_two_programs_each_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
         state = learner.init(jax.random.key(seed))
         for _ in range(3):
             state, _ = learner.update(state)
-        changed = {field.name: 0.5 for field in dataclasses.fields(state.learning.numbers)}
-        learner.update(with_numbers(state, **changed))
+        changed = {field.name: 0.5 for field in dataclasses.fields(state.learning.hyperparameters)}
+        learner.update(with_hyperparameters(state, **changed))
     assert traces == {"act": 1, "learn": 1}
 
 

@@ -17,8 +17,9 @@ from worldline.env.task import Outcome, Start
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, TaskError
 from worldline.learn.networks.mlp import Gaussian
+from worldline.learn.networks.network import Network
 from worldline.learn.population import population
-from worldline.learn.ppo import Networks, PPOConfig, ppo, with_numbers
+from worldline.learn.ppo import ActorCritic, PPOConfig, ppo, with_hyperparameters
 from worldline.learn.ppo import samples as ppo_samples
 from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import unroll
@@ -109,12 +110,12 @@ def test_each_part_of_an_observation_has_its_own_statistics():
 def test_numbers_are_changed_by_name():
     learner = ppo(puck_worlds(), CONFIG)
     state = learner.init(jax.random.key(0))
-    changed = with_numbers(state, clip=0.1, learning_rate=jnp.float32(5e-4))
-    assert changed.learning.numbers.clip == jnp.float32(0.1)
+    changed = with_hyperparameters(state, clip=0.1, learning_rate=jnp.float32(5e-4))
+    assert changed.learning.hyperparameters.clip == jnp.float32(0.1)
     assert changed.learning.learning_rate == jnp.float32(5e-4)
-    assert changed.learning.numbers.discount == state.learning.numbers.discount
-    with pytest.raises(ConfigError, match="no number 'clp'; did you mean 'clip'"):
-        with_numbers(state, clp=0.1)
+    assert changed.learning.hyperparameters.discount == state.learning.hyperparameters.discount
+    with pytest.raises(ConfigError, match="no hyperparameter 'clp'; did you mean 'clip'"):
+        with_hyperparameters(state, clp=0.1)
 
 
 def test_advantages_below_the_floor_are_divided_by_it():
@@ -131,7 +132,7 @@ def test_advantages_below_the_floor_are_divided_by_it():
 
     def step(floor: float) -> np.ndarray:
         state = learner.init(jax.random.key(0))
-        after, _ = learner.update(with_numbers(state, advantage_floor=floor))
+        after, _ = learner.update(with_hyperparameters(state, advantage_floor=floor))
         moved = jax.tree.map(
             lambda new, old: new - old,
             after.learning.networks.actor,
@@ -145,7 +146,7 @@ def test_advantages_below_the_floor_are_divided_by_it():
     assert np.abs(step(50.0)).max() < np.abs(step(0.0)).max() / 10
 
 
-class Line(eqx.Module):
+class Line(Network):
     """The smallest policy: a line, and a spread that is its own."""
 
     slope: jax.Array
@@ -155,7 +156,7 @@ class Line(eqx.Module):
         return Gaussian(mean, jnp.zeros_like(mean) - 1.0)
 
 
-class Position(eqx.Module):
+class Position(Network):
     """A critic without a parameter."""
 
     def __call__(self, obs: jax.Array) -> jax.Array:
@@ -166,13 +167,15 @@ def test_every_piece_can_be_another():
     """Plain gradient ascent on the return, with a network of one number."""
     used = set()
 
-    def networks(key: jax.Array, nobs: int, ncritic: int, nact: int) -> Networks:
+    def networks(key: jax.Array, nobs: int, ncritic: int, nact: int) -> ActorCritic:
         assert (nobs, ncritic, nact) == (4, 4, 2)
-        return Networks(Line(jnp.zeros(2)), Position())
+        return ActorCritic(Line(jnp.zeros(2)), Position())
 
     def loss(networks: Any, batch: Any, numbers: Any) -> Any:
         used.add("loss")
-        loss = -(networks.actor(batch.obs).log_prob(batch.action) * batch.advantage).mean()
+        loss = -(
+            networks.actor(batch.segments.obs["state"]).log_prob(batch.action) * batch.advantage
+        ).mean()
         return loss, {"ppo/kl": jnp.float32(0.01), "loss/mine": loss}
 
     def advantage(reward: jax.Array, *rest: Any) -> jax.Array:
@@ -232,9 +235,10 @@ def test_a_population_is_its_members():
     members = population(learner)
     clips, keys = jnp.array([0.1, 0.3, 0.2, 0.2]), [jax.random.key(seed) for seed in range(3, 7)]
     states = members.init(jnp.stack([jax.random.clone(key) for key in keys]))
-    states = jax.vmap(lambda state, clip: with_numbers(state, clip=clip))(states, clips)
+    states = jax.vmap(lambda state, clip: with_hyperparameters(state, clip=clip))(states, clips)
     alone = [
-        with_numbers(learner.init(key), clip=clip) for key, clip in zip(keys, clips, strict=True)
+        with_hyperparameters(learner.init(key), clip=clip)
+        for key, clip in zip(keys, clips, strict=True)
     ]
     for _ in range(2):
         states, metrics = members.update(states)

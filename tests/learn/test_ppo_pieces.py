@@ -12,9 +12,10 @@ import pytest
 import toys
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
-from worldline.learn.ppo import Batch, PPOConfig, PPOState, ppo, with_numbers
+from worldline.learn.gradient import clipped
+from worldline.learn.ppo import Batch, PPOConfig, PPOState, ppo, with_hyperparameters
 from worldline.learn.ppo import samples as ppo_samples
-from worldline.learn.ppo import update as ppo_module
+from worldline.learn.ppo.loss import _value_loss
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 
@@ -41,7 +42,7 @@ def beginning() -> tuple[Worlds, Learner[PPOState], PPOState]:
 def learning_rates(updates: int, **numbers: float) -> list[float]:
     """The learning rate of each update, with other numbers in the state: nothing recompiles."""
     _, learner, state = beginning()
-    state = with_numbers(state, **numbers)
+    state = with_hyperparameters(state, **numbers)
     rates = []
     with jax.debug_key_reuse(False):  # several series begin in the same state
         for _ in range(updates):
@@ -55,7 +56,7 @@ def test_the_learning_rate_falls_to_a_tenth():
     np.testing.assert_allclose(rates, 1e-3 * np.array([1, 0.775, 0.55, 0.325, 0.1, 0.1]), rtol=1e-5)
     config = dataclasses.replace(CONFIG, anneal_steps=4 * 64)  # four updates of 8 x 8 steps
     learner = ppo(beginning()[0], config)
-    assert learner.init(jax.random.key(0)).learning.numbers.anneal_updates == 4
+    assert learner.init(jax.random.key(0)).learning.hyperparameters.anneal_updates == 4
 
 
 @pytest.mark.parametrize(
@@ -98,17 +99,17 @@ def test_observations_are_counted_or_left_alone():
     np.testing.assert_allclose(counted.statistics.mean, rollout.obs.mean((0, 1)), atol=1e-5)
     assert counted.statistics.count == 64
     # They count from the next rollout on: these samples are as the policy saw them.
-    np.testing.assert_array_equal(samples.obs, rollout.obs.reshape(64, 4))
+    np.testing.assert_array_equal(samples.segments.obs["state"], rollout.obs.reshape(64, 4))
     plain = dataclasses.replace(CONFIG, normalize_observations=False)
     assert ppo_samples.prepare(plain, learning, rollout)[1].statistics.count == 0
 
 
 def test_long_gradients_are_cut_and_short_ones_are_not():
     gradient = {"a": jnp.array([3.0]), "b": jnp.array([[4.0]])}  # of norm 5
-    cut, norm = ppo_module._clip_norm(gradient, jnp.float32(0.5))
+    cut, norm = clipped(gradient, jnp.float32(0.5))
     assert norm == 5
     np.testing.assert_allclose([cut["a"][0], cut["b"][0, 0]], [0.3, 0.4], rtol=1e-5)
-    whole, _ = ppo_module._clip_norm(gradient, jnp.float32(7.0))
+    whole, _ = clipped(gradient, jnp.float32(7.0))
     np.testing.assert_allclose(whole["a"], gradient["a"])
 
 
@@ -116,8 +117,7 @@ def test_the_value_loss_with_its_move_clipped_and_not():
     def loss(value, clip):
         zeros = jnp.zeros((1, 1))
         batch = Batch(
-            obs=zeros,
-            critic_obs=zeros,
+            segments=zeros,
             action=zeros,
             log_prob=zeros[0],
             distribution=zeros,
@@ -125,7 +125,7 @@ def test_the_value_loss_with_its_move_clipped_and_not():
             advantage=zeros[0],
             target=jnp.array([3.0]),
         )
-        return float(ppo_module._value_loss(jnp.array([value]), batch, jnp.float32(clip)))
+        return float(_value_loss(jnp.array([value]), batch, jnp.float32(clip)))
 
     # Half the squared distance from 2 to 3; clipped it had only gone to 1.25, of distance 1.75.
     np.testing.assert_allclose(loss(2.0, 0.0), 0.5)
@@ -137,7 +137,7 @@ def test_the_value_loss_with_its_move_clipped_and_not():
 def test_minibatches_are_the_samples_in_another_order():
     samples = Batch(*(jnp.arange(12.0) for _ in Batch._fields))
     batches = ppo_samples.shuffled(samples, jax.random.key(0), 3)
-    assert batches.obs.shape == (3, 4)
-    np.testing.assert_array_equal(np.sort(np.ravel(batches.obs)), np.arange(12))
-    np.testing.assert_array_equal(batches.obs, batches.advantage)
-    assert (np.ravel(batches.obs) != np.arange(12)).any()
+    assert batches.value.shape == (3, 4)
+    np.testing.assert_array_equal(np.sort(np.ravel(batches.value)), np.arange(12))
+    np.testing.assert_array_equal(batches.value, batches.advantage)
+    assert (np.ravel(batches.value) != np.arange(12)).any()

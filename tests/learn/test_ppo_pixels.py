@@ -17,10 +17,17 @@ from worldline.export.policy_file import load_policy, save_policy
 from worldline.learn.augmentation import Augmentation
 from worldline.learn.bootstrap import CUT_VALUE
 from worldline.learn.images import changed, draw_changes
-from worldline.learn.networks.vision import SharedImageEncoder
+from worldline.learn.networks.actor_critic import Segments
 from worldline.learn.policy import select
-from worldline.learn.ppo import Batch, Networks, PPOConfig, pixel_networks, ppo, with_numbers
-from worldline.learn.ppo import update as ppo_module
+from worldline.learn.ppo import (
+    ActorCritic,
+    Batch,
+    PPOConfig,
+    actor_critic,
+    clipped_loss,
+    ppo,
+    with_hyperparameters,
+)
 from worldline.learn.rollout import unroll
 
 CONFIG = PPOConfig(
@@ -43,8 +50,10 @@ def trained():
 
 def test_an_update_changes_the_encoder():
     _, before, after, metrics = trained()
-    assert isinstance(after.learning.networks, SharedImageEncoder)
-    old, new = (s.learning.networks.eyes.encoders[0].layers[0].weights[0] for s in (before, after))
+    assert after.learning.networks.critic_encoder is None
+    old, new = (
+        s.learning.networks.encoder.encoders[0].layers[0].weights[0] for s in (before, after)
+    )
     assert float(jnp.abs(new - old).max()) > 0
     assert all(np.isfinite(value).all() for value in metrics.values())
     assert after.learning.statistics.mean.shape == (1,)  # of the numbers alone
@@ -55,7 +64,7 @@ def test_changed_images_are_no_step_of_the_policy():
     the learning rate that divergence leads would fall to nothing.
     """
     learner, _, state, _ = trained()
-    still = with_numbers(state, learning_rate=0.0, target_kl=0.0)
+    still = with_hyperparameters(state, learning_rate=0.0, target_kl=0.0)
     after, metrics = learner.update(still)
     assert eqx.tree_equal(after.learning.networks, still.learning.networks)
     assert float(metrics["ppo/kl"]) == pytest.approx(0, abs=1e-6)
@@ -91,29 +100,30 @@ def batch_of(networks, number=6):
         "state": jax.random.normal(keys[0], (number, 1)),
         "pixels/top": jax.random.randint(keys[1], (number, 16, 16, 6), 0, 256).astype(jnp.uint8),
     }
-    distribution = networks.actor(obs)
+    segments = Segments(obs, obs, jnp.zeros(number, bool), (), ())
+    distribution, _ = networks.evaluate(segments)
     action = distribution.at(jax.random.normal(keys[2], distribution.mean.shape))
     ramp = jnp.linspace(-1.0, 1.0, number)
     return Batch(
-        obs, obs, action, distribution.log_prob(action), distribution, ramp, ramp, 0.5 * ramp
+        segments, action, distribution.log_prob(action), distribution, ramp, ramp, 0.5 * ramp
     )
 
 
 def test_shared_encoders_are_the_sum_of_two_uses():
     """The loss is that of actor and critic apart; its gradient reaches the encoder from both."""
-    shared = pixel_networks(CONFIG, {"pixels/top": (16, 16, 6)})(jax.random.key(1), 1, 1, 1)
-    apart = Networks(shared.actor, shared.critic)
+    shared = actor_critic(CONFIG, {"pixels/top": (16, 16, 6)})(jax.random.key(1), 1, 1, 1)
+    apart = ActorCritic(shared.actor, shared.critic, shared.encoder, shared.encoder)
     batch = batch_of(shared)
     _, state, _, _ = trained()
     loss = eqx.filter_jit(
         jax.value_and_grad(
-            lambda networks: ppo_module.clipped_loss(networks, batch, state.learning.numbers)[0]
+            lambda networks: clipped_loss(networks, batch, state.learning.hyperparameters)[0]
         )
     )
     (one, gradient), (two, gradients) = loss(shared), loss(apart)
     np.testing.assert_allclose(one, two, rtol=1e-5)
-    summed = jax.tree.map(jnp.add, gradients.actor.eyes, gradients.critic.eyes)
-    for ours, theirs in zip(*map(jax.tree.leaves, (gradient.eyes, summed)), strict=True):
+    summed = jax.tree.map(jnp.add, gradients.encoder, gradients.critic_encoder)
+    for ours, theirs in zip(*map(jax.tree.leaves, (gradient.encoder, summed)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 

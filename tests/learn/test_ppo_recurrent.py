@@ -17,10 +17,11 @@ from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, TaskError
 from worldline.export.policy_file import load_policy, save_policy
+from worldline.learn.networks.actor_critic import Segments
 from worldline.learn.networks.mlp import MLP, Actor
-from worldline.learn.networks.recurrent import Recurrent, Segments
+from worldline.learn.networks.network import Network
 from worldline.learn.population import population
-from worldline.learn.ppo import Batch, Networks, PPOConfig, clipped_loss, ppo
+from worldline.learn.ppo import ActorCritic, Batch, PPOConfig, clipped_loss, ppo
 from worldline.learn.ppo.samples import prepare, shuffled
 from worldline.learn.rollout import evaluator, record, unroll
 from worldline.learn.run import run
@@ -88,7 +89,7 @@ def next_rollout() -> Any:
     return rollout, samples, learning
 
 
-def by_hand(policy: Any, network: Recurrent, memory: Any, obs: Any, ended: Any) -> Any:
+def by_hand(policy: Any, network: Network, memory: Any, obs: Any, ended: Any) -> Any:
     """The memory before and after each step, the one after before any fresh start: `(T, B, ...)`.
 
     A loop in Python over steps and worlds.
@@ -119,16 +120,16 @@ def test_learning_sees_what_acting_did():
     """Before any gradient step the policy is, step by step, what the actions were drawn from."""
     state, (rollout, samples, _) = begun(), next_rollout()
     networks = state.learning.networks
-    assert samples.obs.x.shape == (B, T, 4) and samples.action.shape == (B, T, 2)
-    distribution = networks.actor(samples.obs)
+    assert samples.segments.obs["state"].shape == (B, T, 4) and samples.action.shape == (B, T, 2)
+    distribution = networks.evaluate(samples.segments)[0]
     np.testing.assert_allclose(
         distribution.mean, rollout.distribution.mean.swapaxes(0, 1), rtol=1e-4, atol=1e-5
     )
-    _, metrics = clipped_loss(networks, samples, state.learning.numbers)
+    _, metrics = clipped_loss(networks, samples, state.learning.hyperparameters)
     assert abs(float(metrics["ppo/kl"])) < 1e-6
     # With the memory of other worlds it is another policy.
-    wrong = samples.obs._replace(memory=samples.obs.memory[::-1])
-    assert np.abs(networks.actor(wrong).mean - distribution.mean).max() > 1e-4
+    wrong = samples.segments._replace(memory=samples.segments.memory[::-1])
+    assert np.abs(networks.evaluate(wrong)[0].mean - distribution.mean).max() > 1e-4
 
 
 def test_a_step_is_worth_what_follows_in_its_own_episode():
@@ -156,15 +157,16 @@ def test_a_step_is_worth_what_follows_in_its_own_episode():
 
 def test_minibatches_are_whole_worlds():
     mark = jnp.broadcast_to(jnp.arange(B)[:, None], (B, T))
-    seen = Segments(mark[..., None], mark > 0, mark[:, :1])
-    batch = Batch(seen, seen, *[mark] * (len(Batch._fields) - 2))
+    seen = {"state": mark[..., None]}
+    segments = Segments(seen, seen, mark > 0, mark[:, :1], mark[:, :1])
+    batch = Batch(segments, *[mark] * (len(Batch._fields) - 1))
     batches = shuffled(batch, jax.random.key(3), 2)
     leaves = [np.asarray(leaf).reshape(2, 2, -1) for leaf in jax.tree.leaves(batches)]
     assert leaves[0].shape == (2, 2, T)
     assert sorted(batches.value[..., 0].ravel().tolist()) == list(range(B))
     for leaf in leaves:
         assert (leaf == leaf[..., :1]).all()
-    np.testing.assert_array_equal(batches.obs.memory[..., 0], batches.value[..., 0])
+    np.testing.assert_array_equal(batches.segments.memory[..., 0], batches.value[..., 0])
 
 
 def test_a_checkpoint_holds_the_memory_and_goes_on_bit_for_bit(tmp_path):
@@ -256,7 +258,7 @@ def test_evaluations_and_recordings_carry_the_memory():
     np.testing.assert_allclose(recorded.reward.sum(), total, rtol=1e-4, atol=1e-4)
 
 
-class Latest(Recurrent):
+class Latest(Network):
     """A network of one's own: it sees the observation before beside the present one."""
 
     head: Any
@@ -268,11 +270,11 @@ class Latest(Recurrent):
         return x, self.head(jnp.concatenate([x, memory], axis=-1))
 
 
-def latest_networks(key: Any, nobs: int, ncritic: int, nact: int) -> Networks:
+def latest_networks(key: Any, nobs: int, ncritic: int, nact: int) -> ActorCritic:
     """A policy with a memory, and a critic without."""
     mean = MLP.initial(key, (2 * nobs, 4, nact), "tanh", last_gain=1.0)
     critic = MLP.initial(jax.random.key(9), (ncritic, 4, 1), "tanh", last_gain=1.0)
-    return Networks(Latest(Actor(mean, jnp.zeros(nact))), critic)
+    return ActorCritic(Latest(Actor(mean, jnp.zeros(nact))), critic)
 
 
 def test_a_memory_of_ones_own(tmp_path):

@@ -13,7 +13,7 @@ from worldline.env.env import Env
 from worldline.env.task import Outcome, Start
 from worldline.env.worlds import Worlds
 from worldline.export.policy_file import load_policy, save_policy
-from worldline.learn.networks.vision import PixelRecurrent
+from worldline.learn.networks.recurrent import GRUNetwork
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.ppo.samples import prepare
 from worldline.learn.rollout import unroll
@@ -44,14 +44,10 @@ def trained():
 
 def test_an_update_changes_what_is_seen_and_what_is_remembered():
     _, before, after, metrics = trained()
-    for name in ("actor", "critic"):
-        old, new = (getattr(s.learning.networks, name) for s in (before, after))
-        assert isinstance(new, PixelRecurrent)
-        for part in ("eyes", "network"):
-            pairs = zip(
-                *map(jax.tree.leaves, (getattr(old, part), getattr(new, part))), strict=True
-            )
-            assert max(float(jnp.abs(a - b).max()) for a, b in pairs) > 0, (name, part)
+    assert isinstance(after.learning.networks.actor, GRUNetwork)
+    for part in ("actor", "encoder", "critic", "critic_encoder"):
+        old, new = (jax.tree.leaves(getattr(s.learning.networks, part)) for s in (before, after))
+        assert max(float(jnp.abs(a - b).max()) for a, b in zip(old, new, strict=True)) > 0, part
     assert all(np.isfinite(value).all() for value in metrics.values())
     assert after.acting.memory.shape == (CONFIG.num_worlds, CONFIG.recurrent_size)
 
@@ -64,11 +60,10 @@ def test_it_learns_from_what_it_acted_on():
     _, taken, _ = unroll(worlds(), state.acting.worlds, policy, key, CONFIG.unroll_length, memory)
     assert (taken.truncated | taken.terminated).any()
     samples, learning = prepare(CONFIG, state.learning, taken, memory)
-    distribution = learning.networks.actor(samples.obs)
+    distribution, value = learning.networks.evaluate(samples.segments)
     np.testing.assert_allclose(
         distribution.log_prob(samples.action), samples.log_prob, rtol=1e-4, atol=1e-4
     )
-    value = learning.networks.critic(samples.critic_obs)[..., 0]
     np.testing.assert_allclose(value, samples.value, rtol=1e-4, atol=1e-4)
 
 

@@ -8,15 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from worldline.errors import ConfigError
+from worldline.learn.networks.actor_critic import ActorCritic, Segments
 from worldline.learn.networks.mlp import MLP, Actor
-from worldline.learn.networks.recurrent import (
-    GRU,
-    GRUNetwork,
-    Recurrent,
-    Segments,
-    as_recurrent,
-    segments_for,
-)
+from worldline.learn.networks.network import Network
+from worldline.learn.networks.recurrent import GRU, GRUNetwork
 
 T, B, NIN, SIZE = 7, 3, 4, 5
 
@@ -37,7 +33,7 @@ def network() -> GRUNetwork:
     return GRUNetwork(gru, Actor(head, jnp.zeros(2)))
 
 
-class Mean(Recurrent):
+class Mean(Network):
     """A network of one's own: the mean of what was seen in the episode."""
 
     def start(self, *lead: int) -> Any:
@@ -100,10 +96,15 @@ def test_segments_are_worlds_in_any_order():
     before = jnp.ones((B, SIZE))
     _, out = net.over(before, x, first)
     order = jnp.array([2, 0])
-    chosen = Segments(x.swapaxes(0, 1)[order], first.T[order], before[order])
+    obs = {"state": x.swapaxes(0, 1)[order]}
+    segments = Segments(obs, obs, first.T[order], before[order], ())
+    critic = MLP.initial(jax.random.key(5), (NIN, 1), "tanh", last_gain=1.0)
+    distribution, value = ActorCritic(net, critic).evaluate(segments)
     np.testing.assert_allclose(
-        net(chosen).mean, out.mean.swapaxes(0, 1)[order], rtol=1e-5, atol=1e-6
+        distribution.mean, out.mean.swapaxes(0, 1)[order], rtol=1e-5, atol=1e-6
     )
+    expected = critic(x)[..., 0].swapaxes(0, 1)[order]
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_gradients_go_back_in_time_but_not_over_the_end_of_an_episode():
@@ -127,13 +128,14 @@ def test_a_memory_is_made_fresh_where_an_episode_ended():
 
 def test_a_network_without_a_memory_is_one_with_an_empty_memory():
     x, first = sequence()
-    plain = MLP.initial(jax.random.key(5), (NIN, 2), "tanh", last_gain=1.0)
-    net = as_recurrent(plain)
+    net = MLP.initial(jax.random.key(5), (NIN, 2), "tanh", last_gain=1.0)
     assert net.start(B) == net.restart((), first[0]) == ()
     for memory, out in (net.over((), x, first), net.step((), x)):
         assert memory == ()
-        np.testing.assert_array_equal(out, plain(x))
-    assert segments_for(plain, (), x, first) is x
-    remembering = network()
-    assert as_recurrent(remembering) is remembering
-    assert isinstance(segments_for(remembering, jnp.ones((B, SIZE)), x, first), Segments)
+        np.testing.assert_array_equal(out, net(x))
+
+
+def test_what_is_no_network_is_refused():
+    plain = eqx.nn.Linear(NIN, 2, key=jax.random.key(0))
+    with pytest.raises(ConfigError, match="actor is a Linear; derive its class from worldline"):
+        ActorCritic(plain, network())

@@ -103,9 +103,9 @@ def bits(tree: Any) -> list[np.ndarray]:
     return [plain(x) for x in jax.tree.leaves(tree)]
 
 
-def with_numbers(state: Any, **numbers: float) -> Any:
+def with_hyperparameters(state: Any, **numbers: float) -> Any:
     changed = {name: jnp.float32(value) for name, value in numbers.items()}
-    where = lambda state: state.learning.numbers  # noqa: E731
+    where = lambda state: state.learning.hyperparameters  # noqa: E731
     return eqx.tree_at(where, state, dataclasses.replace(where(state), **changed))
 
 
@@ -223,7 +223,7 @@ def test_what_is_remembered_is_what_happened() -> None:
     learner = learner_of(PUCK, SMALL)
     state = learner.init(jax.random.key(5))
     by_hand = state.acting.worlds
-    state = trained(learner, with_numbers(state, learning_starts=1000), 4)
+    state = trained(learner, with_hyperparameters(state, learning_starts=1000), 4)
     total = 4 * learner.steps_per_update
     remembered = state.replay.at(jnp.arange(total))
     ends = 0
@@ -243,7 +243,7 @@ def test_what_is_remembered_is_what_happened() -> None:
 def test_nothing_is_learnt_before_learning_starts() -> None:
     learner = learner_of(PUCK, SMALL)
     first = learner.init(jax.random.key(0))
-    state = trained(learner, with_numbers(first, learning_starts=17), 1)
+    state = trained(learner, with_hyperparameters(first, learning_starts=17), 1)
     for a, b in zip(bits(first.learning.networks), bits(state.learning.networks), strict=True):
         np.testing.assert_array_equal(a, b)
     assert int(state.replay.size) == learner.steps_per_update
@@ -268,7 +268,7 @@ def test_the_temperature_goes_where_the_entropy_is_wanted() -> None:
     temperatures = []
     with jax.debug_key_reuse(False):  # both begin in the same state
         for wanted in (-50.0, 50.0):  # far below and far above what the policy has
-            state = trained(learner, with_numbers(first, target_entropy=wanted), 3)
+            state = trained(learner, with_hyperparameters(first, target_entropy=wanted), 3)
             temperatures.append(float(jnp.exp(state.learning.networks.log_temperature)))
     assert temperatures[0] < SMALL.initial_temperature < temperatures[1]
 
@@ -309,7 +309,7 @@ def test_two_programs_each_traced_once_and_exact_from_a_saved_state(
         np.testing.assert_array_equal(a, b)
 
     changed = {field.name: 0.5 for field in dataclasses.fields(sac_module.Numbers)}
-    trained(one, with_numbers(first, **changed), 1)
+    trained(one, with_hyperparameters(first, **changed), 1)
     trained(one, one.init(jax.random.key(4)), 1)
     assert traces == {"act": 2, "learn": 2}  # two learners
 

@@ -108,7 +108,7 @@ def test_an_image_for_the_policy_alone_has_an_encoder_of_the_policy():
     stored = (steps.obs["pixels/top"], steps.next_obs["pixels/top"])
     for read, kept in zip((seen.obs, seen.next_obs), stored, strict=True):
         assert (read["pixels/top"] != kept).any()  # shifted
-    assert not isinstance(seen.critic_obs, dict)
+    assert seen.critic_obs.keys() == {"state"}
 
     def loss(networks):
         learned = (networks.actor_eyes, networks.actor)
@@ -128,7 +128,7 @@ def test_it_acts_through_eyes_of_the_critics_and_of_its_own(tmp_path):
     networks, policy = state.learning.networks, learner.policy(state)
     assert networks.eyes.names == ("pixels/two",)
     assert networks.actor_eyes.names == ("pixels/one",)
-    assert policy.actor.eyes.names == config.actor_obs
+    assert policy.encoder.names == config.actor_obs
     obs = jax.tree.map(lambda x: x[:1], state.acting.worlds.obs)
     action = np.asarray(policy(obs))
     for name in config.actor_obs:  # it looks at both

@@ -35,11 +35,11 @@ def learner_of(config: SHACConfig) -> Any:
     return shac(Worlds(Env(PUCK, "fake"), config.num_worlds), config)
 
 
-def with_numbers(state: Any, **numbers: float) -> Any:
+def with_hyperparameters(state: Any, **numbers: float) -> Any:
     """The state with other numbers than the configuration's, which compiles nothing anew."""
     arrays = {name: jnp.float32(value) for name, value in numbers.items()}
-    changed = dataclasses.replace(state.learning.numbers, **arrays)
-    return SHACState(state.acting, dataclasses.replace(state.learning, numbers=changed))
+    changed = dataclasses.replace(state.learning.hyperparameters, **arrays)
+    return SHACState(state.acting, dataclasses.replace(state.learning, hyperparameters=changed))
 
 
 class Taken(NamedTuple):
@@ -58,7 +58,7 @@ def test_the_objective_by_hand() -> None:
     terminated[1, 1] = truncated[2, 2] = True
     final_obs = np.random.default_rng(0).normal(size=(5, 3, 4))
     state = learner_of(SMALL).init(jax.random.key(0))
-    state = with_numbers(state, discount=0.9, value_weight=0.5, reward_scale=2.0)
+    state = with_hyperparameters(state, discount=0.9, value_weight=0.5, reward_scale=2.0)
     learning = state.learning
     taken = Taken(
         *map(jnp.asarray, (np.float32(reward), terminated, truncated, np.float32(final_obs)))
@@ -87,7 +87,7 @@ def test_the_policy_climbs_the_gradient_of_what_it_earns(
     """The step of an update is Adam's first along a gradient found by differences of rollouts."""
     learner = learner_of(dataclasses.replace(SMALL, checkpoint=checkpoint))
     state = learner.init(jax.random.key(1))
-    state = with_numbers(state, learning_rate=1e-3, max_grad_norm=1e9, value_weight=0.0)
+    state = with_hyperparameters(state, learning_rate=1e-3, max_grad_norm=1e9, value_weight=0.0)
     after, metrics = learner.update(state)
 
     def lost(shift: float) -> float:
@@ -112,7 +112,9 @@ def test_how_far_gradients_explode_is_seen_before_they_are_bounded(key_reuse_all
     state = learner.init(jax.random.key(1))
     norms = []
     for scale in (1.0, 1e6):
-        bounded = with_numbers(state, max_grad_norm=1e-3, reward_scale=scale, value_weight=0.0)
+        bounded = with_hyperparameters(
+            state, max_grad_norm=1e-3, reward_scale=scale, value_weight=0.0
+        )
         after, metrics = learner.update(bounded)
         norms.append(float(metrics["shac/grad_norm"]))
         moment = optax.tree.norm(after.acting.optimizer.mu)
@@ -163,7 +165,7 @@ def test_finds_the_best_policy(value_weight: float) -> None:
     """The puck earns x plus y: full throttle on both; also as analytic policy gradients."""
     learner = learner_of(SMALL)
     state = learner.init(jax.random.key(0))
-    state = with_numbers(state, value_weight=value_weight, learning_rate=2e-2)
+    state = with_hyperparameters(state, value_weight=value_weight, learning_rate=2e-2)
     for progress in run(learner, state, 8 * 6 * 60):
         state = progress.state
     action = learner.policy(state)(np.zeros(4, np.float32))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from spot import spot_env
 
 from worldline.env.worlds import Worlds
-from worldline.learn.bootstrap import CUT_VALUE, LeanWorlds, ValueFunction, cut_value, next_values
+from worldline.learn.bootstrap import CUT_VALUE, LeanWorlds, cut_value, next_values
 from worldline.learn.ppo import PPOConfig, ppo
+from worldline.learn.ppo.samples import value_of as ppo_values
 from worldline.learn.rollout import unroll
 
 CONFIG = PPOConfig(
@@ -31,7 +32,7 @@ def rollouts():
     state = learner.init(jax.random.key(0))
     learning, policy = state.learning, learner.policy(state)
 
-    value_of = ValueFunction(learning.networks.critic, learning.critic_statistics, CONFIG.actor_obs)
+    value_of = functools.partial(ppo_values, CONFIG, learning)
 
     def rollout(worlds):
         run = jax.jit(lambda state: unroll(worlds, state, policy, jax.random.key(1), 7))

@@ -15,7 +15,7 @@ import numpy as np
 
 from worldline.errors import RunError
 from worldline.files import whole_file
-from worldline.learn.networks import mlp, recurrent, vision
+from worldline.learn.networks import mlp, network, recurrent, vision
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
 from worldline.types import Array
@@ -23,7 +23,7 @@ from worldline.types import Array
 POLICY_FILE = "policy.npz"
 _FORMAT = 2
 
-_NETWORKS = [kind for module in (mlp, recurrent, vision) for kind in vars(module).values()]
+_NETWORKS = [kind for module in (mlp, network, recurrent, vision) for kind in vars(module).values()]
 
 #: The parts that a policy may be made of.
 _KINDS: dict[str, type[Any]] = {

@@ -12,34 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from worldline.env.worlds import Step
 from worldline.learn.batched_env import StateT, Steppable
-from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.policy import normalized, select
 from worldline.rendering.camera import is_image
 from worldline.types import Array, Observation
 
 #: Where, in `final_obs`, the value of a cut episode's last observation stands.
 CUT_VALUE = "cut_value"
-
-
-class ValueFunction(eqx.Module):
-    """A critic as a function of observations: what it reads of them, normalised."""
-
-    critic: Any
-    """From what it observes, `(n, ...)`, to values, `(n, 1)`."""
-    statistics: RunningStatistics
-    """Of what it observes."""
-    obs_keys: tuple[str, ...] = eqx.field(static=True)
-    """Parts of an observation that it reads."""
-
-    def __call__(self, obs: Observation) -> Array:
-        """The values of observations `(n, ...)`, `(n,)`."""
-        return self.critic(normalized(self.statistics, select(obs, self.obs_keys)))[..., 0]
 
 
 class LeanWorlds(Generic[StateT]):
@@ -63,11 +45,6 @@ class LeanWorlds(Generic[StateT]):
         value = cut_value(self.value_of, final_obs, step.truncated)
         numbers = {name: part for name, part in final_obs.items() if not is_image(name)}
         return state, step._replace(final_obs={**numbers, CUT_VALUE: value})
-
-
-def is_lean(final_obs: Observation) -> bool:
-    """Whether these are final observations of `LeanWorlds`."""
-    return isinstance(final_obs, dict) and CUT_VALUE in final_obs
 
 
 def cut_value(

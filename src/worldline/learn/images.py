@@ -1,8 +1,4 @@
-"""Images among the samples of an update: held once, and changed as augmentation asks.
-
-Observations here are as `worldline.learn.policy.select` gives them: where images are among them, a
-dict of those by name beside `state`.
-"""
+"""Images among the samples of an update: held once, and changed as augmentation asks."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from worldline.learn.augmentation import Augmentation, Draws, augment, draw
+from worldline.learn.networks.vision import Observed
 from worldline.rendering.camera import image_names
 from worldline.types import Array, Key
 
@@ -21,23 +18,23 @@ def is_image_array(leaf: Any) -> bool:
     return leaf.dtype in (jnp.uint8, jnp.uint16)
 
 
-def with_images_of(obs: Any, other: Any) -> Any:
+def with_images_of(obs: Observed, other: Observed) -> Observed:
     """An observation with the very images of another where both have them: they are held once."""
-    if not isinstance(obs, dict) or not isinstance(other, dict):
-        return obs
     return {**obs, **{name: other[name] for name in image_names(obs.keys() & other.keys())}}
 
 
 def draw_changes(
-    augmentation: Augmentation, key: Key, number: int, *observations: Any
+    augmentation: Augmentation, key: Key, number: int, *observations: Observed
 ) -> dict[str, Draws]:
     """How the images of each of `number` worlds are changed, by the name of the image."""
-    names = sorted({name for obs in observations for name in image_names(obs or ())})
+    names = sorted({name for obs in observations for name in image_names(obs)})
     keys = jax.random.split(key, len(names))
     return {name: draw(augmentation, keys[i], number) for i, name in enumerate(names)}
 
 
-def changed(augmentation: Augmentation, changes: dict[str, Draws], worlds: Array, obs: Any) -> Any:
+def changed(
+    augmentation: Augmentation, changes: dict[str, Draws], worlds: Array, obs: Observed
+) -> Observed:
     """An observation with its images changed as those of their worlds are.
 
     Args:
@@ -46,8 +43,6 @@ def changed(augmentation: Augmentation, changes: dict[str, Draws], worlds: Array
         worlds: whose each row of the observation is, `(n,)` int.
         obs: `(n, ...)` each part.
     """
-    if not isinstance(obs, dict):
-        return obs
     names = image_names(obs)
     mine = {name: jax.tree.map(lambda x: x[worlds], changes[name]) for name in names}
     return {**obs, **{name: augment(augmentation, mine[name], obs[name]) for name in names}}

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.errors import TaskError
-from worldline.learn.networks.recurrent import Recurrent, as_recurrent
+from worldline.learn.networks.network import Network
+from worldline.learn.networks.vision import ImageEncoder, Observed
 from worldline.learn.normalizer import RunningStatistics
 from worldline.rendering.camera import image_names
 from worldline.types import Array, Key, Observation, PyTree
@@ -31,10 +32,9 @@ class Policy(eqx.Module):
     ```
     """
 
-    actor: Any
-    """A module from normalised observations, `(..., nobs)`, to a distribution of raw actions with
-    a `mean`, `(..., nact)`, and `at(noise)`: the draw that standard normal noise makes. With a
-    memory, a `Recurrent` that makes one."""
+    actor: Network
+    """From normalised observations, `(..., nobs)`, to a distribution of unbounded actions with a
+    `mean`, `(..., nact)`, and `at(noise)`: the draw that standard normal noise makes."""
     statistics: RunningStatistics
     """Of the observations that the actor reads, `(nobs,)`."""
     low: Array
@@ -45,6 +45,8 @@ class Policy(eqx.Module):
     """How the network's unbounded output comes into [-1, 1] before it is scaled to the bounds."""
     obs_keys: tuple[str, ...] = eqx.field(static=True, default=("state",))
     """Which parts of a dict of observations the actor reads, side by side."""
+    encoder: ImageEncoder = eqx.field(default_factory=ImageEncoder)
+    """Turns the images among them into features, which the actor reads after the numbers."""
 
     def __call__(self, obs: Any, key: Key | None = None) -> Any:
         """The action at an observation, one or many, of a policy without a memory.
@@ -61,7 +63,7 @@ class Policy(eqx.Module):
             TaskError: the observation has another size than those the policy was trained on, or
                 the policy has a memory.
         """
-        if isinstance(self.actor, Recurrent):
+        if jax.tree.leaves(self.actor.start()):
             raise TaskError(
                 "this policy acts on what it remembers too: begin an episode with memory = "
                 "policy.start(), then action, memory = policy.step(obs, memory)"
@@ -74,7 +76,7 @@ class Policy(eqx.Module):
         Args:
             lead: the leading axes of the observations to come, such as the number of worlds.
         """
-        return as_recurrent(self.actor).start(*lead)
+        return self.actor.start(*lead)
 
     def step(self, obs: Any, memory: PyTree, key: Key | None = None) -> tuple[Any, PyTree]:
         """The action at an observation, one or many, and what to remember for the next.
@@ -92,7 +94,7 @@ class Policy(eqx.Module):
                 the memory is not this policy's for so many observations.
         """
         selected = select(obs, self.obs_keys)
-        flat = numbers_of(selected)
+        flat = selected["state"]
         size = self.statistics.mean.shape[0]
         if flat.shape[-1:] != (size,):
             raise TaskError(
@@ -100,13 +102,13 @@ class Policy(eqx.Module):
             )
         self._check_memory(memory, flat.shape[:-1])
         on_device = any(isinstance(part, jax.Array) for part in jax.tree.leaves(selected))
-        selected = with_numbers_of(selected, jnp.asarray(flat, jnp.float32))
+        selected = {**selected, "state": jnp.asarray(flat, jnp.float32)}
         action, memory = _act(self, selected, memory, key)
         return action if on_device else np.asarray(action), memory
 
     def restart(self, memory: PyTree, ended: Array) -> PyTree:
         """The memory, `(..., size)`, or where an episode has ended, `(...)` bool, a fresh one."""
-        return as_recurrent(self.actor).restart(memory, ended)
+        return self.actor.restart(memory, ended)
 
     def distribution(self, obs: Observation, memory: PyTree) -> tuple[Any, PyTree]:
         """The distribution of raw actions, which `to_action` brings into the bounds, and what to
@@ -131,14 +133,16 @@ class Policy(eqx.Module):
         return jnp.where(bounded, scaled, raw)
 
 
-def _respond(policy: Policy, selected: Any, memory: PyTree) -> tuple[Any, PyTree]:
-    read = normalized(policy.statistics, selected)
-    memory, distribution = as_recurrent(policy.actor).step(memory, read)
+def _respond(policy: Policy, selected: Observed, memory: PyTree) -> tuple[Any, PyTree]:
+    seen = policy.encoder(normalized(policy.statistics, selected))
+    memory, distribution = policy.actor.step(memory, seen)
     return distribution, memory
 
 
 @eqx.filter_jit
-def _act(policy: Policy, selected: Any, memory: PyTree, key: Key | None) -> tuple[Array, PyTree]:
+def _act(
+    policy: Policy, selected: Observed, memory: PyTree, key: Key | None
+) -> tuple[Array, PyTree]:
     distribution, memory = _respond(policy, selected, memory)
     raw = (
         distribution.mean
@@ -160,10 +164,9 @@ def critic_keys(
     return (*actor_obs, *(privileged - set(actor_obs)))
 
 
-def select(obs: Observation | Any, keys: Sequence[str]) -> Any:
-    """Parts of an observation side by side, `(..., n)`; an array is its own only part, `state`.
-
-    Where images are among the parts, a dict: the images by name, and all else as its `state`.
+def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
+    """The parts of an observation that a network reads: all numbers side by side as `state`,
+    `(..., n)`, and each image by its name. An observation that is an array has one part, `state`.
 
     Raises:
         TaskError: a part is missing.
@@ -175,32 +178,19 @@ def select(obs: Observation | Any, keys: Sequence[str]) -> Any:
                 f"the observation has {sorted(parts)} but no {key!r} for the policy to read"
             )
     images = {key: parts[key] for key in image_names(keys)}
-    if images:
-        rest = [key for key in keys if key not in images]
+    numbers = [parts[key] for key in keys if key not in images]
+    if not numbers:
         first = next(iter(images.values()))
-        nothing = first[..., 0, 0, :0].astype(np.float32)
-        return {"state": select(parts, rest) if rest else nothing, **images}
-    chosen = [parts[key] for key in keys]
-    if len(chosen) == 1:
-        return chosen[0]
-    if any(isinstance(part, jax.Array) for part in chosen):
-        return jnp.concatenate(chosen, axis=-1)
-    return np.concatenate(chosen, axis=-1)
+        numbers = [first[..., 0, 0, :0].astype(np.float32)]
+    if len(numbers) == 1:
+        return {"state": numbers[0], **images}
+    library = jnp if any(isinstance(part, jax.Array) for part in numbers) else np
+    return {"state": library.concatenate(numbers, axis=-1), **images}
 
 
-def numbers_of(selected: Any) -> Any:
-    """What `select` gave, without images."""
-    return selected["state"] if isinstance(selected, dict) else selected
-
-
-def with_numbers_of(selected: Any, numbers: Any) -> Any:
-    """What `select` gave, with other numbers beside the same images."""
-    return {**selected, "state": numbers} if isinstance(selected, dict) else numbers
-
-
-def normalized(statistics: RunningStatistics, selected: Any) -> Any:
-    """What `select` gave, as networks read it: numbers normalised, images as they are."""
-    return with_numbers_of(selected, statistics.normalize(numbers_of(selected)))
+def normalized(statistics: RunningStatistics, obs: Observed) -> Observed:
+    """An observation with its numbers normalised, and its images as they are."""
+    return {**obs, "state": statistics.normalize(obs["state"])}
 
 
 def state_of(obs: Observation | Any) -> Any:
@@ -209,4 +199,4 @@ def state_of(obs: Observation | Any) -> Any:
     Raises:
         TaskError: a dict without `state`.
     """
-    return select(obs, ("state",))
+    return select(obs, ("state",))["state"]

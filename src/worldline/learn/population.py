@@ -23,7 +23,7 @@ def population(learner: Learner[S]) -> Learner[S]:
     ```
     members = population(learner)
     state = members.init(jax.random.split(jax.random.key(0), 4))
-    state = jax.vmap(lambda state, clip: with_numbers(state, clip=clip))(state, clips)
+    state = jax.vmap(lambda state, clip: with_hyperparameters(state, clip=clip))(state, clips)
     state, metrics = members.update(state)
     ```
     """

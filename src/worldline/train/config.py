@@ -13,8 +13,7 @@ from worldline.env.env import Env
 from worldline.env.task import Task
 from worldline.errors import ConfigError, RunError, TaskError, did_you_mean
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
-from worldline.learn.ppo import PPOConfig
-from worldline.learn.sac import SACConfig
+from worldline.learn.config import ImageLearnerConfig
 from worldline.rendering.camera import Camera, image_names, read_cameras
 from worldline.report import RunFolder
 from worldline.tasks.registry import list_tasks, load_task, task_class
@@ -215,7 +214,7 @@ def reading_all(algorithm: T, env: Env) -> T:
     actor = tuple(config.actor_obs)
     named = {*actor, *(getattr(config, "critic_obs", None) or ())}
     if env.cameras is not None:
-        if not isinstance(algorithm, PPOConfig | SACConfig):
+        if not isinstance(algorithm, ImageLearnerConfig):
             raise ConfigError("--pixels needs --algorithm ppo or sac; shac reads numbers alone")
         if not image_names(actor):
             replaced = "privileged_state" if "privileged_state" in actor else "state"

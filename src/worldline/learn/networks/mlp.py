@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from worldline.learn.networks.network import Network
 from worldline.types import Array, Key
 
 Activation: TypeAlias = Literal["tanh", "swish", "elu", "relu"]
@@ -22,7 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-class MLP(eqx.Module):
+class MLP(Network):
     """Dense layers with an activation between them; takes any leading axes.
 
     Weights are orthogonal with gain sqrt(2) (Saxe et al. 2014), biases zero, as in PPO's reference
@@ -127,7 +128,7 @@ class Gaussian(eqx.Module):
         return jnp.sum(log_ratio + 0.5 * (variance_ratio + shift**2 - 1), axis=-1)
 
 
-class Actor(eqx.Module):
+class Actor(Network):
     """A Gaussian policy: its mean a network of the observation, its spread a parameter."""
 
     mean: MLP
@@ -140,7 +141,7 @@ class Actor(eqx.Module):
         return Gaussian(mean, jnp.broadcast_to(self.log_std, mean.shape))
 
 
-class StateDependentActor(eqx.Module):
+class StateDependentActor(Network):
     """A Gaussian policy whose mean and spread are both a network's."""
 
     network: MLP

@@ -1,23 +1,23 @@
-"""Networks that see: an encoder for each image, joined with what is known in numbers."""
+"""Encoders of images, whose features are joined with the numbers of an observation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from worldline.errors import ConfigError, did_you_mean
-from worldline.learn.networks.mlp import MLP, Actor, Gaussian, StateDependentActor, layer_normalized
-from worldline.learn.networks.recurrent import Recurrent
-from worldline.types import Array, Key, PyTree
+from worldline.learn.networks.mlp import MLP, layer_normalized
+from worldline.types import Array, Key
 
 Architecture: TypeAlias = Literal["patches", "nature"]
 
-T = TypeVar("T")
+#: The numbers that a network reads of an observation as `state`, `(..., n)`, and its images.
+Observed: TypeAlias = dict[str, Any]
 
 #: Of each convolution: the side of its window, the distance of two windows, its channels.
 _LAYERS: dict[str, tuple[tuple[int, int, int], ...]] = {
@@ -157,11 +157,11 @@ def _unit_range(images: Array) -> Array:
 
 
 class ImageEncoder(eqx.Module):
-    """An encoder for each image of an observation."""
+    """An encoder for each image of an observation; by default there are no images."""
 
-    encoders: list[Encoder]
-    names: tuple[str, ...] = eqx.field(static=True)
-    """Of the images, in the encoders' order."""
+    encoders: list[Encoder] = eqx.field(default_factory=list)
+    names: tuple[str, ...] = eqx.field(static=True, default=())
+    """The names of the images, in the encoders' order."""
 
     @classmethod
     def initial(
@@ -188,16 +188,16 @@ class ImageEncoder(eqx.Module):
         """How many features the images become."""
         return sum(encoder.last.biases[-1].shape[0] for encoder in self.encoders)
 
-    def features(self, obs: Any) -> dict[str, Array]:
-        """What the images of an observation become, `(..., features)` each."""
+    def features(self, obs: Observed) -> dict[str, Array]:
+        """The features of each image of an observation, `(..., features)`."""
         pairs = zip(self.names, self.encoders, strict=True)
         return {name: encode(obs[name]) for name, encode in pairs}
 
-    def __call__(self, obs: Any) -> Array:
-        """The numbers of an observation, and the features of each image beside them, `(..., n)`."""
+    def __call__(self, obs: Observed) -> Array:
+        """The numbers of an observation and the features of its images side by side, `(..., n)`."""
         return joined(obs, self.features(obs))
 
-    def centred(self, obs: Any) -> ImageEncoder:
+    def centred(self, obs: Observed) -> ImageEncoder:
         """Those that take the mean of these images from every one, `(n, height, width, channels)`
         each.
         """
@@ -218,81 +218,9 @@ class ImageEncoder(eqx.Module):
         return ImageEncoder(encoders, tuple(self.names[index] for index in kept))
 
 
-def joined(obs: Any, features: Mapping[str, Array]) -> Array:
-    """The numbers of an observation and, by name, the features of its images, `(..., n)`."""
-    if not isinstance(obs, dict):
-        return obs
+def joined(obs: Observed, features: Mapping[str, Array]) -> Array:
+    """The numbers of an observation and the features of its images, by name, side by side,
+    `(..., n)`.
+    """
     seen = [features[name] for name in sorted(obs) if name != "state"]
-    return jnp.concatenate([obs["state"], *seen], axis=-1)
-
-
-def centred(networks: T, obs: Any) -> T:
-    """Networks whose encoders take the mean of these images, `(n, ...)`, from every one."""
-
-    def is_eyes(part: Any) -> bool:
-        return isinstance(part, ImageEncoder)
-
-    def centre(part: Any) -> Any:
-        return part.centred(obs) if is_eyes(part) else part
-
-    return jax.tree.map(centre, networks, is_leaf=is_eyes)
-
-
-class PixelActor(eqx.Module):
-    """A policy that sees."""
-
-    eyes: ImageEncoder
-    head: Actor | StateDependentActor
-
-    def __call__(self, obs: Any) -> Gaussian:
-        """The distribution of actions at a selected, normalised observation."""
-        return self.head(self.eyes(obs))
-
-
-class PixelCritic(eqx.Module):
-    """A value function that sees."""
-
-    eyes: ImageEncoder
-    head: MLP
-
-    def __call__(self, obs: Any) -> Array:
-        """The value, `(..., 1)`."""
-        return self.head(self.eyes(obs))
-
-
-class PixelRecurrent(Recurrent):
-    """A network with a memory that sees."""
-
-    eyes: ImageEncoder
-    network: Recurrent
-    """Of the numbers of an observation, and the features of its images beside them."""
-
-    def start(self, *lead: int) -> PyTree:
-        """The network's."""
-        return self.network.start(*lead)
-
-    def step(self, memory: PyTree, x: Any) -> tuple[PyTree, Any]:
-        """See `Recurrent`."""
-        return self.network.step(memory, self.eyes(x))
-
-    def over(self, memory: PyTree, x: Any, first: Array) -> tuple[PyTree, Any]:
-        """See `Recurrent`; all images are looked at at once."""
-        return self.network.over(memory, self.eyes(x), first)
-
-
-class SharedImageEncoder(eqx.Module):
-    """Actor and critic that look through the same encoders, with heads of their own."""
-
-    eyes: ImageEncoder
-    actor_head: Actor
-    critic_head: MLP
-
-    @property
-    def actor(self) -> PixelActor:
-        """The policy."""
-        return PixelActor(self.eyes, self.actor_head)
-
-    @property
-    def critic(self) -> PixelCritic:
-        """The value function."""
-        return PixelCritic(self.eyes, self.critic_head)
+    return jnp.concatenate([obs["state"], *seen], axis=-1) if seen else obs["state"]

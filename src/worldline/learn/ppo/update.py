@@ -7,12 +7,8 @@ was cut, orthogonal initialisation, gradient clipping, and a learning rate that 
 or led by the KL divergence.
 
 An update is two programs: one acts (a rollout, which calls the engine), one learns (pure
-arithmetic). Each is traced once.
-
-Every piece can be another: `ppo` takes functions for the networks, the loss, the optimiser, the
-advantage, the rollout and the curriculum. Those at hand are in `ppo_networks`, here, in `returns`,
-`rollout` and `curriculum`; the configuration is in `ppo_config`, the training state in `ppo_state`,
-and how a rollout becomes minibatches in `ppo_samples`.
+arithmetic). Each is traced once. Every piece can be another: `ppo` takes functions for the
+networks, the loss, the optimiser, the advantage, the rollout and the curriculum.
 """
 
 from __future__ import annotations
@@ -26,47 +22,52 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
 
 from worldline.env.worlds import WorldsState
-from worldline.errors import ConfigError, did_you_mean
+from worldline.errors import ConfigError
 from worldline.learn.batched_env import BatchedEnv
-from worldline.learn.bootstrap import LeanWorlds, ValueFunction
+from worldline.learn.bootstrap import LeanWorlds
 from worldline.learn.curriculum import Curriculum, moved
+from worldline.learn.gradient import clipped, descended
 from worldline.learn.images import changed, draw_changes, is_image_array
-from worldline.learn.networks.recurrent import as_recurrent
-from worldline.learn.networks.vision import SharedImageEncoder, centred
+from worldline.learn.networks.actor_critic import ActorCritic
 from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.policy import Policy, critic_keys, numbers_of, select
-from worldline.learn.ppo.config import PPOConfig as PPOConfig
-from worldline.learn.ppo.config import check_for_memory
-from worldline.learn.ppo.networks import MakeNetworks as MakeNetworks
-from worldline.learn.ppo.networks import Networks as Networks
-from worldline.learn.ppo.networks import gru_networks as gru_networks
-from worldline.learn.ppo.networks import heads_and_features, networks_for, part_of
-from worldline.learn.ppo.networks import mlp_networks as mlp_networks
-from worldline.learn.ppo.networks import pixel_gru_networks as pixel_gru_networks
-from worldline.learn.ppo.networks import pixel_networks as pixel_networks
-from worldline.learn.ppo.samples import Batch as Batch
-from worldline.learn.ppo.samples import (
-    have_memory,
-    last,
-    prepare,
-    shuffled,
-    valuer_for,
+from worldline.learn.policy import Policy
+from worldline.learn.ppo.config import PPOConfig
+from worldline.learn.ppo.loss import (
+    adapted_rate,
+    annealed_rate,
+    clipped_loss,
+    explained_variance,
+    standardized,
 )
-from worldline.learn.ppo.state import CollectorState, LearnerState, Numbers
-from worldline.learn.ppo.state import PPOState as PPOState
+from worldline.learn.ppo.networks import MakeNetworks, networks_for
+from worldline.learn.ppo.samples import Batch, last, observed, prepare, shuffled, value_of
+from worldline.learn.ppo.state import CollectorState, Hyperparameters, LearnerState, PPOState
 from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, mean_over_shares, split
+from worldline.rendering.camera import image_names
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
-#: From networks, a batch and the numbers to what is minimised, `()`, and what to report of it. All
-#: are means over the samples: each of several devices has its share of a minibatch.
-Loss: TypeAlias = Callable[[Networks, Batch, Numbers], tuple[Array, Metrics]]
+#: From networks, a batch and the hyperparameters to what is minimised, `()`, and what to report of
+#: it. All are means over the samples: each of several devices has its share of a minibatch.
+Loss: TypeAlias = Callable[[ActorCritic, Batch, Hyperparameters], tuple[Array, Metrics]]
+
+
+class Pieces(NamedTuple):
+    """What an update is made of."""
+
+    worlds: BatchedEnv[Any]
+    config: PPOConfig
+    networks: MakeNetworks
+    loss: Loss
+    optimizer: optax.GradientTransformation
+    advantage: Callable[..., Array]
+    rollout: Callable[..., tuple[WorldsState, Rollout, Metrics]]
+    curriculum: Curriculum | None
 
 
 def ppo(
@@ -74,7 +75,7 @@ def ppo(
     config: PPOConfig,
     *,
     networks: MakeNetworks | None = None,
-    loss: Loss | None = None,
+    loss: Loss = clipped_loss,
     optimizer: optax.GradientTransformation | None = None,
     advantage: Callable[..., Array] = generalized_advantage,
     rollout: Callable[..., tuple[WorldsState, Rollout, Metrics]] = unroll,
@@ -85,10 +86,9 @@ def ppo(
     Args:
         worlds: where to act; as many as `config.num_worlds`.
         config: how to train.
-        networks: makes policy and critic; by default `mlp_networks(config)`, with a
-            `recurrent_size` `gru_networks(config)`, or where they observe images
-            `pixel_networks(config, ...)` or `pixel_gru_networks(config, ...)`.
-        loss: by default `clipped_loss`.
+        networks: makes policy and critic; by default `actor_critic(config, ...)` with the images
+            that are observed.
+        loss: what is minimised.
         optimizer: turns a gradient into the direction of a step, whose length is the learning
             rate of the state; by default Adam's.
         advantage: as `generalized_advantage`.
@@ -101,116 +101,39 @@ def ppo(
     """
     if worlds.num_worlds != config.num_worlds:
         raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {config.num_worlds}")
-    env = worlds.env
-    low, high = jnp.asarray(env.action_low), jnp.asarray(env.action_high)
-    pieces = _Pieces(
-        networks=networks or networks_for(config, env),
-        loss=loss or clipped_loss,
-        optimizer=optimizer or optax.scale_by_adam(eps=1e-5),
-        advantage=advantage,
-        mesh=worlds.mesh,
+    networks = networks or networks_for(config, worlds.env)
+    optimizer = optimizer or optax.scale_by_adam(eps=1e-5)
+    pieces = Pieces(worlds, config, networks, loss, optimizer, advantage, rollout, curriculum)
+    begin, act, learn_from = (
+        jax.jit(functools.partial(function, pieces)) for function in (_begin, _act, _learn_from)
     )
-
-    def policy(learning: LearnerState) -> Policy:
-        return Policy(
-            actor=learning.networks.actor,
-            statistics=learning.statistics,
-            low=low,
-            high=high,
-            squash=config.squash,
-            obs_keys=config.actor_obs,
-        )
-
-    @jax.jit
-    def act(
-        acting: CollectorState, policy: Policy, valuer: ValueFunction | None
-    ) -> tuple[CollectorState, Rollout, Metrics]:
-        key, unroll_key = jax.random.split(acting.key)
-        place = worlds if valuer is None else LeanWorlds(worlds, valuer)
-        state, taken, summary = rollout(
-            place, acting.worlds, policy, unroll_key, config.unroll_length, acting.memory
-        )
-        return CollectorState(state, last(taken.memory), key), taken, summary
-
-    @jax.jit
-    def begin_learning(key: Key, obs: Observation) -> LearnerState:
-        return _begin_learning(config, pieces, key, obs, low.shape[0])
-
-    @jax.jit
-    def learn_from(
-        learning: LearnerState,
-        rollout: Rollout,
-        before: CollectorState,
-        after: CollectorState,
-        summary: Metrics,
-    ) -> tuple[LearnerState, Ranges, Metrics]:
-        next_obs, ranges = after.worlds.obs, after.worlds.ranges
-        learning, measured = learn(config, pieces, learning, rollout, before.memory, next_obs)
-        metrics = {f"train/{name}": value for name, value in summary.items()} | measured
-        if curriculum is not None:
-            ranges = moved(curriculum, metrics, ranges)
-        return learning, ranges, metrics
 
     def init(key: Key) -> PPOState:
         worlds_key, act_key, learn_key = jax.random.split(key, 3)
         state = worlds.stagger(worlds.reset(worlds_key))
-        learning = begin_learning(learn_key, state.obs)
-        memory = policy(learning).start(config.num_worlds)
+        learning = begin(learn_key, state.obs)
+        memory = learning.networks.actor.start(config.num_worlds)
         return PPOState(CollectorState(state, memory, act_key), learning)
 
     def update(state: PPOState) -> tuple[PPOState, Metrics]:
-        valuer = valuer_for(config, state.learning, state.acting.worlds.obs)
-        acting, taken, summary = act(state.acting, policy(state.learning), valuer)
+        acting, taken, summary = act(state.acting, state.learning)
         learning, ranges, metrics = learn_from(state.learning, taken, state.acting, acting, summary)
-        state_of_worlds = dataclasses.replace(acting.worlds, ranges=ranges)
-        return PPOState(dataclasses.replace(acting, worlds=state_of_worlds), learning), metrics
+        moved_worlds = dataclasses.replace(acting.worlds, ranges=ranges)
+        return PPOState(dataclasses.replace(acting, worlds=moved_worlds), learning), metrics
 
     return Learner(
         init=init,
         update=update,
-        policy=lambda state: policy(state.learning),
+        policy=lambda state: _policy(pieces, state.learning),
         steps_per_update=config.num_worlds * config.unroll_length,
         parts=_PARTS,
     )
 
 
-def with_numbers(state: PPOState, **numbers: float | Array) -> PPOState:
-    """The state with other numbers, of those in `Numbers`; the next update goes by them.
-
-    Nothing recompiles; under `jax.vmap` each member of a population has its own.
-
-    Raises:
-        ConfigError: there is no such number.
-    """
-    learning = state.learning
-    known = [field.name for field in dataclasses.fields(learning.numbers)]
-    for name in numbers:
-        if name not in known:
-            raise ConfigError(f"there is no number {name!r}{did_you_mean(name, known)}")
-    arrays = {name: jnp.asarray(value, jnp.float32) for name, value in numbers.items()}
-    learning = dataclasses.replace(
-        learning,
-        numbers=dataclasses.replace(learning.numbers, **arrays),
-        learning_rate=arrays.get("learning_rate", learning.learning_rate),
-    )
-    return PPOState(state.acting, learning)
-
-
-class _Pieces(NamedTuple):
-    """The functions that learning is made of."""
-
-    networks: MakeNetworks
-    loss: Loss
-    optimizer: optax.GradientTransformation
-    advantage: Callable[..., Array]
-    mesh: Mesh | None
-    """The devices that share the worlds, and every minibatch."""
-
-
 #: What another run may begin with.
 _PARTS: dict[str, Callable[[PPOState], PyTree]] = {
-    "actor": lambda state: part_of(state.learning.networks, "actor"),
-    "critic": lambda state: part_of(state.learning.networks, "critic"),
+    "actor": lambda state: state.learning.networks.parts()["actor"],
+    "critic": lambda state: state.learning.networks.parts()["critic"],
     "statistics": lambda state: (
         state.learning.statistics,
         state.learning.critic_statistics,
@@ -219,24 +142,19 @@ _PARTS: dict[str, Callable[[PPOState], PyTree]] = {
 }
 
 
-def _begin_learning(
-    config: PPOConfig, pieces: _Pieces, key: Key, obs: Observation, nact: int
-) -> LearnerState:
+def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
     """Networks, optimiser and statistics before any training."""
-    networks_key, key = jax.random.split(key)
-    of_critic = critic_keys(config.actor_obs, config.critic_obs, obs)
-    nobs, ncritic = (
-        numbers_of(select(obs, keys)).shape[-1] for keys in (config.actor_obs, of_critic)
-    )
-    networks = pieces.networks(networks_key, nobs, ncritic, nact)
-    networks = centred(networks, obs)
-    if have_memory(networks):
-        check_for_memory(config)
-    steps_per_update = config.num_worlds * config.unroll_length
-    numbers = {
-        field.name: jnp.float32(getattr(config, field.name))
-        for field in dataclasses.fields(Numbers)
-        if field.name != "anneal_updates"
+    config, (networks_key, key) = pieces.config, jax.random.split(key)
+    seen = observed(config, obs)
+    nobs, ncritic = (part["state"].shape[-1] for part in seen)
+    nact = len(pieces.worlds.env.action_low)
+    networks = pieces.networks(networks_key, nobs, ncritic, nact).centred(*seen)
+    if networks.remembers:
+        config.check_for_memory()
+    updates = config.anneal_steps / (config.num_worlds * config.unroll_length)
+    values = {
+        field.name: jnp.float32(getattr(config, field.name, updates))
+        for field in dataclasses.fields(Hyperparameters)
     }
     return LearnerState(
         networks=networks,
@@ -244,177 +162,153 @@ def _begin_learning(
         learning_rate=jnp.float32(config.learning_rate),
         statistics=RunningStatistics.zero((nobs,)),
         critic_statistics=RunningStatistics.zero((ncritic,)),
-        critic_memory=as_recurrent(networks.critic).start(config.num_worlds),
+        critic_memory=networks.critic.start(config.num_worlds),
         return_so_far=jnp.zeros(config.num_worlds),
         return_statistics=RunningStatistics.zero(()),
-        numbers=Numbers(
-            **numbers, anneal_updates=jnp.float32(config.anneal_steps / steps_per_update)
-        ),
+        hyperparameters=Hyperparameters(**values),
         updates=jnp.int32(0),
         key=key,
     )
 
 
-def learn(
-    config: PPOConfig,
-    pieces: _Pieces,
+def _policy(pieces: Pieces, learning: LearnerState) -> Policy:
+    return Policy(
+        actor=learning.networks.actor,
+        statistics=learning.statistics,
+        low=jnp.asarray(pieces.worlds.env.action_low),
+        high=jnp.asarray(pieces.worlds.env.action_high),
+        squash=pieces.config.squash,
+        obs_keys=pieces.config.actor_obs,
+        encoder=learning.networks.encoder,
+    )
+
+
+def _act(
+    pieces: Pieces, acting: CollectorState, learning: LearnerState
+) -> tuple[CollectorState, Rollout, Metrics]:
+    """A rollout, `(T, B)`. Of images it keeps those acted on, and only values of final ones."""
+    key, unroll_key = jax.random.split(acting.key)
+    obs: Any = acting.worlds.obs
+    worlds: Any = pieces.worlds
+    if isinstance(obs, dict) and image_names(obs) and not learning.networks.remembers:
+        worlds = LeanWorlds(worlds, functools.partial(value_of, pieces.config, learning))
+    state, taken, summary = pieces.rollout(
+        worlds,
+        acting.worlds,
+        _policy(pieces, learning),
+        unroll_key,
+        pieces.config.unroll_length,
+        acting.memory,
+    )
+    return CollectorState(state, last(taken.memory), key), taken, summary
+
+
+def _learn_from(
+    pieces: Pieces,
     learning: LearnerState,
     rollout: Rollout,
-    memory: PyTree = (),
-    next_obs: Observation | None = None,
-) -> tuple[LearnerState, Metrics]:
-    """One round of learning from a rollout: targets, then passes of gradient steps. Pure.
+    before: CollectorState,
+    after: CollectorState,
+    summary: Metrics,
+) -> tuple[LearnerState, Ranges, Metrics]:
+    """Learning from a rollout, and the ranges that later episodes are drawn from. Pure."""
+    samples, learning = prepare(
+        pieces.config, learning, rollout, before.memory, after.worlds.obs, pieces.advantage
+    )
+    learning, measured = learn(pieces, learning, samples)
+    metrics = {f"train/{name}": value for name, value in summary.items()} | measured
+    ranges = after.worlds.ranges
+    if pieces.curriculum is not None:
+        ranges = moved(pieces.curriculum, metrics, ranges)
+    return learning, ranges, metrics
 
-    `memory` is what the policy remembered before the rollout's first step, `next_obs` what is to be
-    acted on after its last one.
-    """
-    samples, learning = prepare(config, learning, rollout, memory, next_obs, pieces.advantage)
+
+def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[LearnerState, Metrics]:
+    """A round of learning: passes of gradient steps over the samples. Pure."""
+    config, numbers = pieces.config, learning.hyperparameters
     key, shuffle_key = jax.random.split(learning.key)
-    epoch_keys = jax.random.split(shuffle_key, config.epochs)
-    numbers = learning.numbers
-    carry = (learning.networks, learning.optimizer, _annealed(learning))
+    rate = annealed_rate(learning.learning_rate, learning.updates, numbers)
     # Images are much: they stay where they are, and each gradient step takes its own out.
     images, samples = eqx.partition(samples, is_image_array)
-    rows = jnp.arange(samples.value.shape[0])
-
-    def gradient_step(
-        changes: PyTree, carry: PyTree, taken: tuple[Batch, Array]
-    ) -> tuple[PyTree, Metrics]:
-        networks, optimizer, learning_rate = carry
-        batch, rows = taken
-        seen = jax.tree.map(lambda x: x[rows], images)
-        if changes is not None:
-            worlds = rows % config.num_worlds
-            change = functools.partial(changed, config.augmentation, changes, worlds)
-            seen = seen._replace(obs=change(seen.obs), critic_obs=change(seen.critic_obs))
-        batch = eqx.combine(batch, seen)
-        if changes is not None:
-            batch = as_if_seen(learning.networks, batch)
-        gradient_of = mean_over_shares(
-            pieces.mesh,
-            jax.value_and_grad(pieces.loss, has_aux=True),
-            takes=(EVERYWHERE, BY_WORLD, EVERYWHERE),
-            samples=len(rows),
-        )
-        (_, measured), gradient = gradient_of(networks, batch, numbers)
-        gradient, norm = _clip_norm(gradient, numbers.max_grad_norm)
-        direction, optimizer = pieces.optimizer.update(gradient, optimizer, networks)
-        networks = jax.tree.map(lambda p, d: p - learning_rate * d, networks, direction)
-        return (networks, optimizer, learning_rate), measured | {"ppo/grad_norm": norm}
+    rows = jnp.arange(len(samples.value))
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Metrics]:
         changes = None
         if config.augmentation and jax.tree.leaves(images):
             key, augment_key = jax.random.split(key)
-            changes = draw_changes(
-                config.augmentation, augment_key, config.num_worlds, images.obs, images.critic_obs
-            )
+            seen = images.segments.obs, images.segments.critic_obs
+            changes = draw_changes(config.augmentation, augment_key, config.num_worlds, *seen)
         batches, places = shuffled((samples, rows), key, config.minibatches)
         if config.normalize_advantages:
-            standardized = functools.partial(_standardized, floor=numbers.advantage_floor)
-            batches = batches._replace(advantage=jax.vmap(standardized)(batches.advantage))
-        batches = split(pieces.mesh, (batches, places), axis=1)
-        step = functools.partial(gradient_step, changes)
-        (networks, optimizer, learning_rate), measured = jax.lax.scan(step, carry, batches)
-        adapted = _adapted(learning_rate, measured["ppo/kl"][-1], numbers)
-        return (networks, optimizer, adapted), measured
+            standardize = functools.partial(standardized, floor=numbers.advantage_floor)
+            batches = batches._replace(advantage=jax.vmap(standardize)(batches.advantage))
+        batches = split(pieces.worlds.mesh, (batches, places), axis=1)
 
-    (networks, optimizer, learning_rate), measured = jax.lax.scan(epoch, carry, epoch_keys)
+        def step(carry: PyTree, taken: tuple[Batch, Array]) -> tuple[PyTree, Metrics]:
+            batch = _with_images(config, learning.networks, *taken, images, changes)
+            return _gradient_step(pieces, numbers, carry, batch)
+
+        (networks, optimizer, rate), measured = jax.lax.scan(step, carry, batches)
+        rate = adapted_rate(rate, measured["ppo/kl"][-1], numbers)
+        return (networks, optimizer, rate), measured
+
+    (networks, optimizer, rate), measured = jax.lax.scan(
+        epoch,
+        (learning.networks, learning.optimizer, rate),
+        jax.random.split(shuffle_key, config.epochs),
+    )
     metrics = {name: value.mean() for name, value in measured.items()}
-    metrics["ppo/explained_variance"] = _explained_variance(samples.value, samples.target)
-    metrics["ppo/learning_rate"] = learning_rate
+    metrics["ppo/explained_variance"] = explained_variance(samples.value, samples.target)
+    metrics["ppo/learning_rate"] = rate
     metrics["train/updates"] = learning.updates + 1
     return dataclasses.replace(
         learning,
         networks=networks,
         optimizer=optimizer,
-        learning_rate=learning_rate,
+        learning_rate=rate,
         key=key,
         updates=learning.updates + 1,
     ), metrics
 
 
-def as_if_seen(networks: Networks | SharedImageEncoder, batch: Batch) -> Batch:
-    """A batch of changed images, with what the policy that acted would have drawn from at them.
+def _with_images(
+    config: PPOConfig,
+    networks: ActorCritic,
+    batch: Batch,
+    rows: Array,
+    images: Batch,
+    changes: dict[str, Any] | None,
+) -> Batch:
+    """A batch with its images, changed as drawn.
 
-    Else its KL divergence to a new policy would measure how images were changed, and the learning
-    rate that it leads would fall to nothing. The probability ratio stays that of the action at the
-    image that it was drawn for: at a changed one it may be so unlikely that ratios have no bound.
+    What the policy that acted would have drawn from at changed images then takes the place of what
+    it drew from. Else the KL divergence to a new policy would measure how images were changed, and
+    the learning rate that it leads would fall to nothing. The probability ratio stays that of the
+    action at the image that it was drawn for: at a changed one it may be so unlikely that ratios
+    have no bound.
     """
-    heads, obs, _ = heads_and_features(networks, batch.obs, batch.critic_obs)
-    return batch._replace(distribution=heads.actor(obs))
+    seen = jax.tree.map(lambda x: x[rows], images)
+    if changes is None:
+        return eqx.combine(batch, seen)
+    change = functools.partial(changed, config.augmentation, changes, rows % config.num_worlds)
+    obs, critic_obs = change(seen.segments.obs), change(seen.segments.critic_obs)
+    seen = seen._replace(segments=seen.segments._replace(obs=obs, critic_obs=critic_obs))
+    batch = eqx.combine(batch, seen)
+    return batch._replace(distribution=networks.evaluate(batch.segments)[0])
 
 
-def clipped_loss(networks: Networks, batch: Batch, numbers: Numbers) -> tuple[Array, Metrics]:
-    """PPO's objective: Schulman et al. (2017), equation 9, with the policy term of equation 7.
-
-    Returns:
-        The loss `()`, and what to report of it; `ppo/kl` is what leads the learning rate.
-    """
-    networks, obs, critic_obs = heads_and_features(networks, batch.obs, batch.critic_obs)
-    distribution = networks.actor(obs)
-    log_ratio = distribution.log_prob(batch.action) - batch.log_prob
-    ratio = jnp.exp(log_ratio)
-    clipped = jnp.clip(ratio, 1 - numbers.clip, 1 + numbers.clip)
-    policy_loss = -jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
-
-    value = networks.critic(critic_obs)[..., 0]
-    value_loss = _value_loss(value, batch, numbers.value_clip)
-    entropy = distribution.entropy().mean()
-    # A spread of more than half the actions' range is only clipped: it earns nothing.
-    bonus = entropy - jnp.maximum(distribution.log_std, 0.0).sum(-1).mean()
-    total = policy_loss + numbers.value_weight * value_loss - numbers.entropy_weight * bonus
-    return total, {
-        "loss/policy": policy_loss,
-        "loss/value": value_loss,
-        "loss/entropy": entropy,
-        "ppo/kl": distribution.kl_from(batch.distribution).mean(),
-        "ppo/clip_fraction": (jnp.abs(ratio - 1) > numbers.clip).mean(),
-        "ppo/action_std": jnp.exp(distribution.log_std).mean(),
-    }
-
-
-def _value_loss(value: Array, batch: Batch, value_clip: Array) -> Array:
-    """Half the mean squared error, or with the value's move clipped the worse of the two."""
-    reach = jnp.where(value_clip > 0, value_clip, jnp.inf)
-    near = batch.value + jnp.clip(value - batch.value, -reach, reach)
-    worse = jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2)
-    return 0.5 * worse.mean()
-
-
-def _clip_norm(gradient: PyTree, largest: Array) -> tuple[PyTree, Array]:
-    """The gradient scaled down to a norm of at most `largest`, and its norm before."""
-    norm = optax.tree.norm(gradient)
-    scale = jnp.minimum(1.0, largest / (norm + 1e-6))
-    return jax.tree.map(lambda g: g * scale, gradient), norm
-
-
-def _standardized(values: Array, floor: Array) -> Array:
-    """With mean 0 and standard deviation 1; less where it was below the floor."""
-    return (values - values.mean()) / (jnp.maximum(values.std(), floor) + 1e-8)
-
-
-def _annealed(learning: LearnerState) -> Array:
-    """The learning rate of this update."""
-    numbers = learning.numbers
-    updates = learning.updates.astype(jnp.float32)
-    progress = jnp.clip(updates / jnp.maximum(numbers.anneal_updates, 1.0), 0.0, 1.0)
-    annealed = numbers.learning_rate * (1.0 - 0.9 * progress)
-    return jnp.where(numbers.anneal_updates > 0, annealed, learning.learning_rate)
-
-
-def _adapted(learning_rate: Array, kl: Array, numbers: Numbers) -> Array:
-    """The learning rate led by the KL divergence: Schulman et al. (2017), section 4, for Adam.
-
-    A policy that is sure of itself hardly moves, and would let the rate grow until the value
-    function breaks: twice what was configured is the most.
-    """
-    target, most = numbers.target_kl, 2.0 * numbers.learning_rate
-    factor = jnp.where(kl > 2.0 * target, 1 / 1.5, jnp.where(kl < 0.5 * target, 1.5, 1.0))
-    adapted = jnp.clip(learning_rate * factor, 1e-5, most)
-    return jnp.where(target > 0, adapted, learning_rate)
-
-
-def _explained_variance(value: Array, target: Array) -> Array:
-    """The share of the targets' variance that the value function explains, `()`; 1 is all."""
-    return 1.0 - (target - value).var() / (target.var() + 1e-8)
+def _gradient_step(
+    pieces: Pieces, numbers: Hyperparameters, carry: PyTree, batch: Batch
+) -> tuple[PyTree, Metrics]:
+    networks, optimizer, learning_rate = carry
+    gradient_of = mean_over_shares(
+        pieces.worlds.mesh,
+        jax.value_and_grad(pieces.loss, has_aux=True),
+        takes=(EVERYWHERE, BY_WORLD, EVERYWHERE),
+        samples=len(batch.value),
+    )
+    (_, measured), gradient = gradient_of(networks, batch, numbers)
+    bounded, norm = clipped(gradient, numbers.max_grad_norm)
+    direction, optimizer = pieces.optimizer.update(bounded, optimizer, networks)
+    networks = descended(networks, direction, learning_rate)
+    return (networks, optimizer, learning_rate), measured | {"ppo/grad_norm": norm}

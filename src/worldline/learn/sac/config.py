@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from worldline.errors import ConfigError
-from worldline.learn.augmentation import Augmentation
-from worldline.learn.networks.mlp import ACTIVATIONS, Activation
-from worldline.learn.networks.vision import Architecture
+from worldline.learn.config import ImageLearnerConfig
+from worldline.learn.networks.mlp import Activation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SACConfig:
+class SACConfig(ImageLearnerConfig):
     """How SAC trains."""
 
     num_worlds: int = 16
@@ -37,8 +36,6 @@ class SACConfig:
     """Of Adam, for the critics."""
     target_rate: float = 0.005
     """How far the target critics go to the critics in a gradient step, in (0, 1]."""
-    discount: float = 0.99
-    """Per control step."""
     target_entropy: float = -1.0
     """Entropy that the temperature holds the policy at: nats for each action, with actions in
     [-1, 1]."""
@@ -46,13 +43,6 @@ class SACConfig:
     """Weight of the entropy before the first gradient step."""
     num_critics: int = 2
     """Critics of which the lowest counts."""
-    actor_obs: tuple[str, ...] = ("state",)
-    """Parts of a dict of observations that the policy reads."""
-    critic_obs: tuple[str, ...] | None = None
-    """Parts that the critics read; None: the policy's, and `privileged_state` where there is one.
-    """
-    normalize_observations: bool = True
-    """By the running mean and variance of all observations."""
     layer_norm: bool = True
     """In the critics, before each activation."""
     actor_hidden: tuple[int, ...] = (256, 256)
@@ -61,44 +51,15 @@ class SACConfig:
     """Hidden layers of each critic."""
     activation: Activation = "relu"
     """Between layers."""
-    encoder: Architecture = "patches"
-    """How images are looked at, where any are observed."""
-    image_features: int = 128
-    """Numbers that an encoder makes of each image."""
-    normalize_channels: bool = False
-    """Whether each channel of an image is brought to mean 0 and variance 1."""
     random_shift: int = 0
     """Images are shifted by up to so many pixels, each anew in every gradient step."""
-    brightness: float = 0.0
-    """Up to this share of the full range is added to colours, or taken from them; likewise."""
-    contrast: float = 0.0
-    """Colours move by up to this share from their mean, or towards it; likewise."""
-    cutout: int = 0
-    """The side of a grey square somewhere in each image, in pixels; likewise."""
-
-    @property
-    def augmentation(self) -> Augmentation:
-        """How images are changed to learn from."""
-        return Augmentation(
-            shift=self.random_shift,
-            brightness=self.brightness,
-            contrast=self.contrast,
-            cutout=self.cutout,
-        )
 
     def __post_init__(self) -> None:
-        sizes = ("num_worlds", "unroll_length", "critic_steps", "actor_delay", "batch_size")
-        rates = ("learning_rate", "critic_learning_rate", "target_rate", "initial_temperature")
-        for name in (*sizes, *rates, "num_critics"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
-        for name in ("discount", "target_rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
-        _ = self.augmentation
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ConfigError(f"activation is {self.activation!r}; there are {known}")
+        super().__post_init__()
+        self._check_positive("critic_steps", "actor_delay", "batch_size", "num_critics")
+        self._check_positive("learning_rate", "critic_learning_rate", "target_rate")
+        self._check_positive("initial_temperature")
+        self._check_unit("target_rate")
         if self.critic_steps % self.actor_delay:
             raise ConfigError(
                 f"critic_steps is {self.critic_steps} and actor_delay {self.actor_delay}; "

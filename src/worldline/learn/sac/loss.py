@@ -10,35 +10,36 @@ observes has an encoder that the policy's loss changes.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from worldline.learn.images import changed, draw_changes
 from worldline.learn.networks.mlp import MLP, StateDependentActor
-from worldline.learn.networks.vision import ImageEncoder, joined
+from worldline.learn.networks.vision import ImageEncoder, Observed, joined
 from worldline.learn.policy import critic_keys, normalized, select
 from worldline.learn.replay import Transitions
 from worldline.learn.sac.config import SACConfig
 from worldline.learn.sac.networks import Networks, squashed_draw, values
 from worldline.learn.sac.state import LearnerState
+from worldline.rendering.camera import image_names
 from worldline.types import Array, Key, Observation
 
 
 class Batch(NamedTuple):
     """What a gradient step looks at; every leaf begins with the number of transitions, n."""
 
-    obs: Any
-    """What the policy observes, as `select` gives it, normalised."""
-    critic_obs: Any
+    obs: Observed
+    """What the policy observes, normalised."""
+    critic_obs: Observed
     """What the critics observe, likewise."""
     action: Array
     """In [-1, 1] where it is bounded."""
     reward: Array
     terminated: Array
-    next_obs: Any
-    next_critic_obs: Any
+    next_obs: Observed
+    next_critic_obs: Observed
     noise: Array
     """Standard normal, to draw the policy's next actions."""
 
@@ -72,7 +73,9 @@ def batch_of(
     )
 
 
-def _normalized(config: SACConfig, learning: LearnerState, obs: Observation) -> tuple[Any, Any]:
+def _normalized(
+    config: SACConfig, learning: LearnerState, obs: Observation
+) -> tuple[Observed, Observed]:
     """What policy and critics observe, normalised."""
     of_actor, of_critics = read(config, obs)
     return (
@@ -81,19 +84,20 @@ def _normalized(config: SACConfig, learning: LearnerState, obs: Observation) -> 
     )
 
 
-def _augmented(config: SACConfig, key: Key, observed: tuple[Any, Any]) -> tuple[Any, Any]:
+def _augmented(
+    config: SACConfig, key: Key, observed: tuple[Observed, Observed]
+) -> tuple[Observed, Observed]:
     """What policy and critics observe, with its images changed; alike where they look at one."""
-    seen = [obs for obs in observed if isinstance(obs, dict)]
-    if not (config.augmentation and seen):
+    if not (config.augmentation and any(image_names(obs) for obs in observed)):
         return observed
-    number = len(seen[0]["state"])
-    changes = draw_changes(config.augmentation, key, number, *seen)
+    number = len(observed[0]["state"])
+    changes = draw_changes(config.augmentation, key, number, *observed)
     change = functools.partial(changed, config.augmentation, changes, jnp.arange(number))
     obs, critic_obs = observed
     return change(obs), change(critic_obs)
 
 
-def read(config: SACConfig, obs: Observation) -> tuple[Any, Any]:
+def read(config: SACConfig, obs: Observation) -> tuple[Observed, Observed]:
     """What the policy reads of an observation, and what the critics read."""
     return select(obs, config.actor_obs), select(
         obs, critic_keys(config.actor_obs, config.critic_obs, obs)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from worldline.learn.networks.mlp import MLP, Gaussian, StateDependentActor, log_tanh_slope
-from worldline.learn.networks.vision import ImageEncoder, PixelActor
+from worldline.learn.networks.vision import ImageEncoder
 from worldline.learn.sac.config import SACConfig
 from worldline.rendering.camera import image_names
 from worldline.types import Array, Key
@@ -33,10 +33,9 @@ class Networks(eqx.Module):
     critics."""
     log_temperature: Array
 
-    def policy(self, obs_keys: Sequence[str]) -> StateDependentActor | PixelActor:
-        """The policy of normalised observations of these parts."""
-        eyes = self.eyes.only(image_names(obs_keys)).beside(self.actor_eyes)
-        return PixelActor(eyes, self.actor) if eyes.names else self.actor
+    def policy_encoder(self, obs_keys: Sequence[str]) -> ImageEncoder:
+        """Encoders of the images among these parts of an observation, for the policy."""
+        return self.eyes.only(image_names(obs_keys)).beside(self.actor_eyes)
 
 
 def initial_networks(

@@ -12,8 +12,8 @@ from worldline.learn.sac.networks import Networks
 from worldline.types import Array, Key
 
 
-class Numbers(eqx.Module):
-    """The configuration's numbers as arrays: changing one recompiles nothing."""
+class Hyperparameters(eqx.Module):
+    """Numbers of the configuration as arrays: another value recompiles nothing."""
 
     learning_starts: Array
     learning_rate: Array
@@ -41,7 +41,7 @@ class LearnerState(eqx.Module):
     """Of what the policy observes."""
     critic_statistics: RunningStatistics
     """Of what the critics observe."""
-    numbers: Numbers
+    hyperparameters: Hyperparameters
     updates: Array
     """Updates so far, `()` int32."""
 

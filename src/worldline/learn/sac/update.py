@@ -30,9 +30,9 @@ import optax
 from worldline.errors import ConfigError
 from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.curriculum import Curriculum, moved
-from worldline.learn.networks.vision import centred
+from worldline.learn.gradient import averaged, descended
 from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.policy import Policy, critic_keys, numbers_of
+from worldline.learn.policy import Policy, critic_keys
 from worldline.learn.replay import Replay, Transitions
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
@@ -48,7 +48,7 @@ from worldline.learn.sac.loss import (
     temperature_gradient,
 )
 from worldline.learn.sac.networks import Networks, initial_networks, squashed
-from worldline.learn.sac.state import CollectorState, LearnerState, Numbers
+from worldline.learn.sac.state import CollectorState, Hyperparameters, LearnerState
 from worldline.learn.sac.state import SACState as SACState
 from worldline.rendering.camera import image_names, image_shapes
 from worldline.types import Array, Key, Metrics, Observation, PyTree
@@ -79,14 +79,9 @@ def sac(
     shapes = image_shapes(env.observation_space, names) if names else {}
 
     def policy(learning: LearnerState) -> Policy:
-        return Policy(
-            actor=learning.networks.policy(config.actor_obs),
-            statistics=learning.statistics,
-            low=low,
-            high=high,
-            squash="tanh",
-            obs_keys=config.actor_obs,
-        )
+        networks, encoder = learning.networks, learning.networks.policy_encoder(config.actor_obs)
+        statistics = learning.statistics
+        return Policy(networks.actor, statistics, low, high, "tanh", config.actor_obs, encoder)
 
     @jax.jit
     def act(acting: CollectorState, policy: Policy) -> tuple[CollectorState, Rollout, Metrics]:
@@ -200,10 +195,15 @@ def _begin_learning(
     shapes: Mapping[str, Sequence[int]],
 ) -> LearnerState:
     """Networks, optimisers and statistics before any training."""
-    nobs, ncritic = (numbers_of(seen).shape[-1] for seen in read(config, obs))
+    seen = read(config, obs)
+    nobs, ncritic = (part["state"].shape[-1] for part in seen)
     of_critics = critic_keys(config.actor_obs, config.critic_obs, obs)
     networks = initial_networks(config, key, nobs, ncritic, nact, shapes, of_critics)
-    networks = centred(networks, obs)
+    networks = dataclasses.replace(
+        networks,
+        eyes=networks.eyes.centred(seen[1]),
+        actor_eyes=networks.actor_eyes.centred(seen[0]),
+    )
     return LearnerState(
         networks=networks,
         target_critics=networks.critics,
@@ -215,10 +215,10 @@ def _begin_learning(
         ),
         statistics=RunningStatistics.zero((nobs,)),
         critic_statistics=RunningStatistics.zero((ncritic,)),
-        numbers=Numbers(
+        hyperparameters=Hyperparameters(
             **{
                 field.name: jnp.float32(getattr(config, field.name))
-                for field in dataclasses.fields(Numbers)
+                for field in dataclasses.fields(Hyperparameters)
             }
         ),
         updates=jnp.int32(0),
@@ -243,8 +243,8 @@ def remember(
         obs, critic_obs = read(config, rollout.obs)
         learning = dataclasses.replace(
             learning,
-            statistics=learning.statistics.update(numbers_of(obs)),
-            critic_statistics=learning.critic_statistics.update(numbers_of(critic_obs)),
+            statistics=learning.statistics.update(obs["state"]),
+            critic_statistics=learning.critic_statistics.update(critic_obs["state"]),
         )
     return learning, replay.push(steps, rollout.terminated | rollout.truncated)
 
@@ -291,7 +291,7 @@ def learn(
     def nothing(learning: LearnerState) -> tuple[LearnerState, Metrics]:
         return learning, dict.fromkeys(_MEASURED, jnp.zeros(()))
 
-    enough = replay.pushed.astype(jnp.float32) >= learning.numbers.learning_starts
+    enough = replay.pushed.astype(jnp.float32) >= learning.hyperparameters.learning_starts
     learning, metrics = jax.lax.cond(enough, gradient_steps, nothing, learning)
     metrics["sac/temperature"] = jnp.exp(learning.networks.log_temperature)
     metrics["sac/replay_size"] = replay.size
@@ -306,7 +306,7 @@ def _critic_step(
     learning: LearnerState, batch: Batch, bounded: Array
 ) -> tuple[LearnerState, Metrics]:
     """A gradient step of critics and encoders, and a small one of the targets towards them."""
-    networks, numbers, optimizers = learning.networks, learning.numbers, learning.optimizers
+    networks, numbers, optimizers = learning.networks, learning.hyperparameters, learning.optimizers
     target = soft_target(networks, learning.target_critics, batch, numbers.discount, bounded)
     learned, moments = (networks.eyes, networks.critics), (optimizers.eyes, optimizers.critics)
     (measured, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
@@ -316,9 +316,7 @@ def _critic_step(
         _descend(*of_one, numbers.critic_learning_rate)
         for of_one in zip(learned, gradient, moments, strict=True)
     )
-    target_critics = jax.tree.map(
-        lambda old, new: old + numbers.target_rate * (new - old), learning.target_critics, critics
-    )
+    target_critics = averaged(learning.target_critics, critics, numbers.target_rate)
     return dataclasses.replace(
         learning,
         networks=dataclasses.replace(networks, eyes=eyes, critics=critics),
@@ -331,7 +329,7 @@ def _actor_step(
     learning: LearnerState, batch: Batch, bounded: Array
 ) -> tuple[LearnerState, Metrics]:
     """A gradient step of the policy, and one of the temperature."""
-    networks, numbers, optimizers = learning.networks, learning.numbers, learning.optimizers
+    networks, numbers, optimizers = learning.networks, learning.hyperparameters, learning.optimizers
     learned = (networks.actor_eyes, networks.actor)
     moments = (optimizers.actor_eyes, optimizers.actor)
     (measured, entropy), gradient = jax.value_and_grad(actor_loss, has_aux=True)(
@@ -362,4 +360,4 @@ def _actor_step(
 def _descend(parameters: Any, gradient: PyTree, moments: Any, rate: Array) -> tuple[Any, Any]:
     """A step of Adam: what it makes of parameters, and of their moments."""
     direction, moments = _ADAM.update(gradient, moments)
-    return jax.tree.map(lambda p, d: p - rate * d, parameters, direction), moments
+    return descended(parameters, direction, rate), moments

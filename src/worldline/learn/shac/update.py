@@ -20,6 +20,7 @@ values (pure arithmetic). Each is traced once.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,96 +31,21 @@ import optax
 
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.errors import ConfigError
-from worldline.learn.networks.mlp import ACTIVATIONS, MLP, Activation, Actor
+from worldline.learn.gradient import averaged, clipped, descended
+from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.policy import Policy, Squash, select
+from worldline.learn.policy import Policy, select
 from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 from worldline.learn.shac.adjoints import BoundedAdjoints
+from worldline.learn.shac.config import SHACConfig as SHACConfig
 from worldline.learn.shuffle import random_order
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SHACConfig:
-    """How SHAC trains."""
-
-    num_worlds: int = 64
-    """Worlds that act side by side (B)."""
-    unroll_length: int = 16
-    """Control steps of a segment (T): long enough to see what an action does, short enough that
-    gradients do not explode."""
-    checkpoint: bool = False
-    """True: the backward pass computes each step anew instead of keeping it; a step's memory
-    instead of a segment's, for about a third more time."""
-    learning_rate: float = 2e-3
-    """Of Adam, for the policy; where it starts, if it is annealed."""
-    critic_learning_rate: float = 2e-3
-    """Of Adam, for the critic."""
-    anneal_steps: int = 0
-    """Environment steps over which both fall linearly to a hundredth; 0: they stay."""
-    critic_epochs: int = 8
-    """Passes of the critic over a segment."""
-    minibatches: int = 4
-    """Gradient steps in a pass; divides num_worlds * unroll_length."""
-    target_rate: float = 0.5
-    """How far the target critic goes to the critic in an update, in (0, 1]."""
-    discount: float = 0.99
-    """Per control step."""
-    gae_lambda: float = 0.95
-    """Of the returns that the critic learns; 0 gives one step's, 1 the whole segment's."""
-    value_weight: float = 1.0
-    """Of the value of where a segment, or an episode cut short, ends; 0: analytic policy
-    gradients."""
-    max_grad_norm: float = 1.0
-    """The policy's gradient is scaled down to this norm."""
-    max_world_gradient: float = 3.0
-    """On its way back through a step, the gradient of one world is scaled down to this many times
-    the median world's."""
-    reward_scale: float = 1.0
-    """Rewards are multiplied by this."""
-    actor_obs: tuple[str, ...] = ("state",)
-    """Parts of a dict of observations that policy and critic read."""
-    normalize_observations: bool = True
-    """By the running mean and variance of all observations."""
-    actor_hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of the policy."""
-    critic_hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of the value function."""
-    activation: Activation = "elu"
-    """Between layers; a smooth one has smooth gradients."""
-    layer_norm: bool = True
-    """Normalise each hidden layer of policy and critic."""
-    initial_log_std: float = -1.0
-    """Spread of the first policy, in units of half the action range."""
-    squash: Squash = "tanh"
-    """How the policy's unbounded choice comes into the action bounds; `clip` has no gradient
-    beyond them."""
-
-    def __post_init__(self) -> None:
-        counts = ("num_worlds", "unroll_length", "critic_epochs", "minibatches")
-        rates = ("learning_rate", "critic_learning_rate", "max_grad_norm", "target_rate")
-        bounds = ("max_world_gradient", "reward_scale")
-        for name in (*counts, *rates, *bounds):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
-        for name in ("discount", "gae_lambda", "target_rate", "value_weight"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ConfigError(f"activation is {self.activation!r}; there are {known}")
-        steps = self.num_worlds * self.unroll_length
-        if steps % self.minibatches:
-            raise ConfigError(
-                f"{self.num_worlds} worlds x {self.unroll_length} steps = {steps} do not divide "
-                f"into {self.minibatches} minibatches; change one of the three"
-            )
-
-
-class Numbers(eqx.Module):
-    """The configuration's numbers as arrays: changing one recompiles nothing."""
+class Hyperparameters(eqx.Module):
+    """Numbers of the configuration as arrays: another value recompiles nothing."""
 
     learning_rate: Array
     critic_learning_rate: Array
@@ -151,7 +77,7 @@ class LearnerState(eqx.Module):
     optimizer: PyTree
     statistics: RunningStatistics
     """Of the observations."""
-    numbers: Numbers
+    hyperparameters: Hyperparameters
     updates: Array
     """Updates so far, `()` int32."""
     key: Key
@@ -195,18 +121,9 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
     low, high = jnp.asarray(env.action_low), jnp.asarray(env.action_high)
 
     def policy(actor: Actor, statistics: RunningStatistics) -> Policy:
-        return Policy(
-            actor=actor,
-            statistics=statistics,
-            low=low,
-            high=high,
-            squash=config.squash,
-            obs_keys=config.actor_obs,
-        )
+        return Policy(actor, statistics, low, high, config.squash, config.actor_obs)
 
-    @jax.jit
-    def begin(key: Key, obs: Observation) -> tuple[Actor, PyTree, LearnerState]:
-        return _begin(config, key, obs, low.shape[0])
+    begin = jax.jit(functools.partial(_begin, config, nact=low.shape[0]))
 
     @jax.jit
     def improve(
@@ -216,7 +133,7 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
         key, unroll_key = jax.random.split(acting.key)
 
         def loss(actor: Actor) -> tuple[Array, tuple[WorldsState, Rollout, Metrics]]:
-            numbers = learning.numbers
+            numbers = learning.hyperparameters
             state, taken, summary = unroll(
                 BoundedAdjoints(worlds, numbers.max_world_gradient),
                 jax.lax.stop_gradient(acting.worlds),
@@ -235,9 +152,7 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
         metrics["loss/policy"] = lost
         return CollectorState(state, actor, optimizer, key), taken, metrics
 
-    @jax.jit
-    def learn_from(learning: LearnerState, taken: Rollout) -> tuple[LearnerState, Metrics]:
-        return learn(config, learning, taken)
+    learn_from = jax.jit(functools.partial(learn, config))
 
     def init(key: Key) -> SHACState:
         worlds_key, act_key, begin_key = jax.random.split(key, 3)
@@ -272,7 +187,7 @@ def _begin(
 ) -> tuple[Actor, PyTree, LearnerState]:
     """Networks, optimisers and statistics before any training."""
     actor_key, critic_key, key = jax.random.split(key, 3)
-    nobs = select(obs, config.actor_obs).shape[-1]
+    nobs = select(obs, config.actor_obs)["state"].shape[-1]
     actor_sizes = (nobs, *config.actor_hidden, nact)
     actor = Actor(
         mean=MLP.initial(
@@ -287,14 +202,14 @@ def _begin(
     updates = config.anneal_steps / (config.num_worlds * config.unroll_length)
     numbers = {
         field.name: jnp.float32(getattr(config, field.name, updates))
-        for field in dataclasses.fields(Numbers)
+        for field in dataclasses.fields(Hyperparameters)
     }
     learning = LearnerState(
         critic=critic,
         target_critic=critic,
         optimizer=_ADAM.init(critic),
         statistics=RunningStatistics.zero((nobs,)),
-        numbers=Numbers(**numbers),
+        hyperparameters=Hyperparameters(**numbers),
         updates=jnp.int32(0),
         key=key,
     )
@@ -320,8 +235,8 @@ def segment_return(config: SHACConfig, learning: LearnerState, taken: Rollout) -
     Returns:
         `(B,)`
     """
-    numbers = learning.numbers
-    final_obs = learning.statistics.normalize(select(taken.final_obs, config.actor_obs))
+    numbers = learning.hyperparameters
+    final_obs = learning.statistics.normalize(select(taken.final_obs, config.actor_obs)["state"])
     value = numbers.value_weight * learning.target_critic(final_obs)[..., 0]
     cut = taken.truncated.at[-1].set(~taken.terminated[-1])
     worth = numbers.reward_scale * taken.reward
@@ -343,13 +258,11 @@ def _climb(
     The norm before it was bounded is reported: where it grows by orders of magnitude, gradients
     explode, and shorter segments help.
     """
-    norm = optax.tree.norm(gradient)
+    bounded, norm = clipped(gradient, learning.hyperparameters.max_grad_norm)
     sound = jnp.isfinite(norm)
-    scale = jnp.minimum(1.0, learning.numbers.max_grad_norm / (norm + 1e-6))
-    gradient = jax.tree.map(lambda x: jnp.where(sound, scale * x, 0.0), gradient)
-    direction, optimizer = _ADAM.update(gradient, acting.optimizer)
-    rate = learning.numbers.learning_rate * _annealed(learning)
-    actor = jax.tree.map(lambda p, d: p - rate * d, acting.actor, direction)
+    direction, optimizer = _ADAM.update(bounded, acting.optimizer)
+    rate = learning.hyperparameters.learning_rate * _annealed(learning)
+    actor = descended(acting.actor, direction, rate)
     unmoved = (acting.actor, acting.optimizer)
     actor, optimizer = jax.tree.map(
         lambda new, old: jnp.where(sound, new, old), (actor, optimizer), unmoved
@@ -367,7 +280,7 @@ def _climb(
 
 def _annealed(learning: LearnerState) -> Array:
     """What is left of the learning rates, `()` in [0.01, 1]."""
-    updates, whole = learning.updates.astype(jnp.float32), learning.numbers.anneal_updates
+    updates, whole = learning.updates.astype(jnp.float32), learning.hyperparameters.anneal_updates
     gone = jnp.where(whole > 0, updates / jnp.maximum(whole, 1.0), 0.0)
     return 1.0 - 0.99 * jnp.clip(gone, 0.0, 1.0)
 
@@ -379,9 +292,9 @@ def learn(
 
     The returns are TD(lambda)'s, with the values of the target critic.
     """
-    numbers, raw_obs = learning.numbers, select(taken.obs, config.actor_obs)
+    numbers, raw_obs = learning.hyperparameters, select(taken.obs, config.actor_obs)["state"]
     obs = learning.statistics.normalize(raw_obs)
-    final_obs = learning.statistics.normalize(select(taken.final_obs, config.actor_obs))
+    final_obs = learning.statistics.normalize(select(taken.final_obs, config.actor_obs)["state"])
     value, next_value = (learning.target_critic(x)[..., 0] for x in (obs, final_obs))
     advantage = generalized_advantage(
         numbers.reward_scale * taken.reward,
@@ -403,7 +316,7 @@ def learn(
         critic, optimizer = carry
         lost, gradient = jax.value_and_grad(loss)(critic, batch)
         direction, optimizer = _ADAM.update(gradient, optimizer)
-        return (jax.tree.map(lambda p, d: p - rate * d, critic, direction), optimizer), lost
+        return (descended(critic, direction, rate), optimizer), lost
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Array]:
         order = random_order(key, len(flat.target)).reshape(config.minibatches, -1)
@@ -411,9 +324,7 @@ def learn(
 
     epochs = jax.random.split(shuffle_key, config.critic_epochs)
     (critic, optimizer), lost = jax.lax.scan(epoch, (learning.critic, learning.optimizer), epochs)
-    target_critic = jax.tree.map(
-        lambda old, new: old + numbers.target_rate * (new - old), learning.target_critic, critic
-    )
+    target_critic = averaged(learning.target_critic, critic, numbers.target_rate)
     statistics = learning.statistics
     if config.normalize_observations:
         statistics = statistics.update(raw_obs)

@@ -1,0 +1,98 @@
+"""What the configurations of all algorithms have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from worldline.errors import ConfigError
+from worldline.learn.augmentation import Augmentation
+from worldline.learn.networks.mlp import ACTIVATIONS, Activation
+from worldline.learn.networks.vision import Architecture
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearnerConfig:
+    """How an algorithm acts and what its networks are.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    num_worlds: int
+    """Worlds that act side by side (B)."""
+    unroll_length: int
+    """Control steps each world takes between two rounds of learning (T)."""
+    discount: float = 0.99
+    """Per control step."""
+    actor_obs: tuple[str, ...] = ("state",)
+    """Parts of a dict of observations that the policy reads."""
+    normalize_observations: bool = True
+    """By the running mean and variance of all observations."""
+    actor_hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of the policy."""
+    critic_hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of the value function."""
+    activation: Activation
+    """Between layers."""
+
+    def __post_init__(self) -> None:
+        self._check_positive("num_worlds", "unroll_length")
+        self._check_unit("discount")
+        if self.activation not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise ConfigError(f"activation is {self.activation!r}; there are {known}")
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
+
+    def _check_unit(self, *names: str) -> None:
+        for name in names:
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
+
+    def _check_minibatches(self, minibatches: int) -> None:
+        steps = self.num_worlds * self.unroll_length
+        if steps % minibatches:
+            raise ConfigError(
+                f"{self.num_worlds} worlds x {self.unroll_length} steps = {steps} do not divide "
+                f"into {minibatches} minibatches; change one of the three"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageLearnerConfig(LearnerConfig):
+    """That of an algorithm whose critic may observe more than the policy, and that reads images."""
+
+    critic_obs: tuple[str, ...] | None = None
+    """Parts that the critic reads; None: the policy's, and `privileged_state` where there is one.
+    """
+    encoder: Architecture = "patches"
+    """How images are looked at, where any are observed."""
+    image_features: int = 128
+    """Numbers that an encoder makes of each image."""
+    normalize_channels: bool = False
+    """Whether each channel of an image is brought to mean 0 and variance 1."""
+    random_shift: int = 0
+    """Images to learn from are shifted by up to so many pixels at random."""
+    brightness: float = 0.0
+    """Up to this share of the full range is added to colours, or taken from them; likewise."""
+    contrast: float = 0.0
+    """Colours move by up to this share from their mean, or towards it; likewise."""
+    cutout: int = 0
+    """The side of a grey square somewhere in each image, in pixels; likewise."""
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """How images are changed to learn from."""
+        return Augmentation(
+            shift=self.random_shift,
+            brightness=self.brightness,
+            contrast=self.contrast,
+            cutout=self.cutout,
+        )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.augmentation

@@ -1,0 +1,111 @@
+"""A policy and a value function that are trained together, and what they learn from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+
+from worldline.errors import ConfigError
+from worldline.learn.networks.network import Network
+from worldline.learn.networks.vision import ImageEncoder, Observed
+from worldline.types import Array, PyTree
+
+
+class Segments(NamedTuple):
+    """What actor and critic learn from: n steps, or with a memory T steps of each of n worlds.
+
+    Leaves begin with `(n,)` or `(n, T)`.
+    """
+
+    obs: Observed
+    """The policy's observations, normalised, `(n, T, ...)`."""
+    critic_obs: Observed
+    """The critic's, likewise."""
+    first: Array
+    """Whether a new episode begins with the step, bool."""
+    memory: PyTree
+    """The actor's memory before the first step, `(n, ...)`."""
+    critic_memory: PyTree
+    """The critic's, likewise."""
+
+
+class ActorCritic(eqx.Module):
+    """A policy and a value function, and the encoders of the images that they observe."""
+
+    actor: Network
+    """From the policy's observation, `(..., nobs)`, to a distribution of unbounded actions."""
+    critic: Network
+    """From the critic's observation, `(..., ncritic)`, to a value, `(..., 1)`."""
+    encoder: ImageEncoder = eqx.field(default_factory=ImageEncoder)
+    """Encodes the images that the policy observes."""
+    critic_encoder: ImageEncoder | None = eqx.field(default_factory=ImageEncoder)
+    """Encodes those that the critic observes; None: actor and critic observe the same, and share
+    `encoder`."""
+
+    def __check_init__(self) -> None:
+        for name in ("actor", "critic"):
+            network = getattr(self, name)
+            if not isinstance(network, Network):
+                raise ConfigError(
+                    f"{name} is a {type(network).__name__}; derive its class from "
+                    "worldline.learn.networks.network.Network"
+                )
+
+    @property
+    def remembers(self) -> bool:
+        """Whether actor or critic has a memory."""
+        return bool(jax.tree.leaves((self.actor.start(), self.critic.start())))
+
+    def act(self, memory: PyTree, obs: Observed) -> tuple[PyTree, Any]:
+        """The actor's memory after a step, and the distribution of actions."""
+        return self.actor.step(memory, self.encoder(obs))
+
+    def value(self, memory: PyTree, critic_obs: Observed) -> tuple[PyTree, Array]:
+        """The critic's memory after a step, and the value, `(...)`."""
+        memory, value = self.critic.step(memory, self._seen_by_critic(critic_obs))
+        return memory, value[..., 0]
+
+    def values(self, memory: PyTree, critic_obs: Observed, first: Array) -> tuple[PyTree, Array]:
+        """The critic's memory after each of T steps, as `Network.over`, and the values `(T, n)`."""
+        memory, value = self.critic.over(memory, self._seen_by_critic(critic_obs), first)
+        return memory, value[..., 0]
+
+    def evaluate(self, segments: Segments) -> tuple[Any, Array]:
+        """The distribution of actions at each step, and its value: `(n, ...)` or `(n, T, ...)`."""
+        read = segments.obs, segments.critic_obs, segments.first
+        if not self.remembers:
+            return self._over((), (), *read)
+        memories = segments.memory, segments.critic_memory
+        steps_first = self._over(*memories, *jax.tree.map(_swapped, read))
+        return jax.tree.map(_swapped, steps_first)
+
+    def _over(
+        self, memory: PyTree, critic_memory: PyTree, obs: Observed, critic_obs: Observed, first: Any
+    ) -> tuple[Any, Array]:
+        seen = self.encoder(obs)
+        seen_by_critic = seen if self.critic_encoder is None else self.critic_encoder(critic_obs)
+        _, distribution = self.actor.over(memory, seen, first)
+        _, value = self.critic.over(critic_memory, seen_by_critic, first)
+        return distribution, value[..., 0]
+
+    def _seen_by_critic(self, obs: Observed) -> Array:
+        encoder = self.encoder if self.critic_encoder is None else self.critic_encoder
+        return encoder(obs)
+
+    def centred(self, obs: Observed, critic_obs: Observed) -> ActorCritic:
+        """With encoders that subtract the mean of the images of these observations, `(n, ...)`."""
+        other = self.critic_encoder
+        return ActorCritic(
+            self.actor, self.critic, self.encoder.centred(obs), other and other.centred(critic_obs)
+        )
+
+    def parts(self) -> dict[str, PyTree]:
+        """What another run can begin with; a shared encoder goes with either part."""
+        other = self.encoder if self.critic_encoder is None else self.critic_encoder
+        return {"actor": (self.encoder, self.actor), "critic": (other, self.critic)}
+
+
+def _swapped(x: Array) -> Array:
+    return x.swapaxes(0, 1)

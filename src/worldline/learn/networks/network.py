@@ -1,0 +1,62 @@
+"""What a network is to a learner: a step at a time in acting, whole segments in learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from worldline.types import Array, PyTree
+
+
+class Network(eqx.Module):
+    """A network, with or without a memory of the episode that it is in.
+
+    One of your own without a memory defines `__call__`. One with a memory defines `start` and
+    `step` instead.
+    """
+
+    def __call__(self, x: Array) -> Any:
+        """The output at inputs `(..., n_in)`, of a network without a memory."""
+        raise NotImplementedError(f"{type(self).__name__} has neither `__call__` nor `step`")
+
+    def start(self, *lead: int) -> PyTree:
+        """The memory at the start of an episode, `(*lead, ...)`; `()`: there is none."""
+        return ()
+
+    def step(self, memory: PyTree, x: Array) -> tuple[PyTree, Any]:
+        """The memory after the input `x`, `(..., n_in)`, and the output."""
+        return memory, self(x)
+
+    def restart(self, memory: PyTree, ended: Array) -> PyTree:
+        """The memory, `(..., size)`, or where an episode has ended, `(...)` bool, a fresh one."""
+
+        def choose(fresh: Array, old: Array) -> Array:
+            return jnp.where(
+                ended.reshape(ended.shape + (1,) * (old.ndim - ended.ndim)), fresh, old
+            )
+
+        return jax.tree.map(choose, self.start(*ended.shape), memory)
+
+    def over(self, memory: PyTree, x: Array, first: Array) -> tuple[PyTree, Any]:
+        """The network over T steps of n worlds, in which episodes may end and others begin.
+
+        Args:
+            memory: before the first step, `(n, ...)`.
+            x: inputs, `(T, n, ...)`.
+            first: whether a new episode begins with the step, `(T, n)` bool.
+
+        Returns:
+            The memory after each step and the output of each, `(T, n, ...)` both.
+        """
+        if not jax.tree.leaves(memory):
+            return memory, self(x)
+
+        def step(memory: PyTree, now: tuple[Array, Array]) -> tuple[PyTree, tuple[PyTree, Any]]:
+            x, first = now
+            memory, out = self.step(self.restart(memory, first), x)
+            return memory, (memory, out)
+
+        return jax.lax.scan(step, memory, (x, first))[1]
