@@ -16,6 +16,7 @@ import worldline
 from worldline.errors import RunError, TaskError
 from worldline.export.policy_file import save_policy
 from worldline.learn.networks.mlp import MLP, Actor, Gaussian, StateDependentActor
+from worldline.learn.networks.network import Network
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
 
@@ -38,7 +39,7 @@ def make_policy(seed: int = 0, squash: str = "clip") -> Policy:
     )
 
 
-class Linear(eqx.Module):
+class Linear(Network):
     """A network that is not one of Worldline's."""
 
     weight: jax.Array

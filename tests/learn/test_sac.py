@@ -167,13 +167,13 @@ def test_the_target_stops_at_a_termination_and_nowhere_else() -> None:
     )
     critics = constant(networks.critics, [[5.0], [7.0]])
     batch = Batch(
-        obs=jnp.zeros((2, 4)),
-        critic_obs=jnp.zeros((2, 4)),
+        obs={"state": jnp.zeros((2, 4))},
+        critic_obs={"state": jnp.zeros((2, 4))},
         action=jnp.zeros((2, 2)),
         reward=jnp.full(2, 2.0),
         terminated=jnp.array([False, True]),
-        next_obs=jnp.ones((2, 4)),
-        next_critic_obs=jnp.ones((2, 4)),
+        next_obs={"state": jnp.ones((2, 4))},
+        next_critic_obs={"state": jnp.ones((2, 4))},
         noise=jnp.zeros((2, 2)),
     )
     bounded = jnp.ones(2, bool)
@@ -308,7 +308,7 @@ def test_two_programs_each_traced_once_and_exact_from_a_saved_state(
     for a, b in zip(bits(first), bits(second), strict=True):
         np.testing.assert_array_equal(a, b)
 
-    changed = {field.name: 0.5 for field in dataclasses.fields(sac_module.Numbers)}
+    changed = {field.name: 0.5 for field in dataclasses.fields(sac_module.Hyperparameters)}
     trained(one, with_hyperparameters(first, **changed), 1)
     trained(one, one.init(jax.random.key(4)), 1)
     assert traces == {"act": 2, "learn": 2}  # two learners

@@ -87,16 +87,16 @@ def test_a_still_scene_does_not_drown_what_moves_in_it():
     )
     eyes = ImageEncoder.initial(jax.random.key(1), {"pixels/a": (32, 32, 3)}, "patches", 32)
     obs = {"state": jnp.zeros((len(images), 0)), "pixels/a": images}
-    plain, centred = (np.asarray(each(obs)) for each in (eyes, vision.centred(eyes, obs)))
+    plain, centred = (np.asarray(each(obs)) for each in (eyes, eyes.centred(obs)))
     assert centred.std(axis=0).mean() > 3 * plain.std(axis=0).mean()
-    mean = vision.centred(eyes, obs).encoders[0].mean_image
+    mean = eyes.centred(obs).encoders[0].mean_image
     np.testing.assert_allclose(mean, images.mean(axis=0) / 255 - 0.5, atol=1e-5)
 
 
 def test_the_mean_image_is_not_learned():
     eyes = ImageEncoder.initial(jax.random.key(1), {"pixels/a": (16, 16, 3)}, "patches", 8)
     obs = {"state": jnp.zeros((4, 0)), "pixels/a": images_of((4, 16, 16, 3))}
-    gradient = jax.grad(lambda eyes: eyes(obs).sum())(vision.centred(eyes, obs))
+    gradient = jax.grad(lambda eyes: eyes(obs).sum())(eyes.centred(obs))
     assert not gradient.encoders[0].mean_image.any()
     assert gradient.encoders[0].layers[0].weights[0].any()
 

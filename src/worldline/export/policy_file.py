@@ -15,22 +15,29 @@ import numpy as np
 
 from worldline.errors import RunError
 from worldline.files import whole_file
-from worldline.learn.networks import mlp, network, recurrent, vision
+from worldline.learn.networks.mlp import MLP, Actor, StateDependentActor
+from worldline.learn.networks.recurrent import GRU, GRUNetwork
+from worldline.learn.networks.vision import Encoder, ImageEncoder
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
 from worldline.types import Array
 
 POLICY_FILE = "policy.npz"
-_FORMAT = 2
+_FORMAT = 3
 
-_NETWORKS = [kind for module in (mlp, network, recurrent, vision) for kind in vars(module).values()]
-
-#: The parts that a policy may be made of.
+#: The parts that a policy may be made of, by their names in a file: those outlive a renamed class.
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Policy, RunningStatistics, *_NETWORKS)
-    if isinstance(kind, type) and issubclass(kind, eqx.Module)
+    "policy": Policy,
+    "statistics": RunningStatistics,
+    "mlp": MLP,
+    "gaussian": Actor,
+    "state_dependent_gaussian": StateDependentActor,
+    "gru": GRU,
+    "gru_network": GRUNetwork,
+    "image_encoder": Encoder,
+    "image_encoders": ImageEncoder,
 }
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def save_policy(folder: str | os.PathLike[str], policy: Policy) -> Path:
@@ -116,7 +123,7 @@ class _UnknownKindError(Exception):
 def _described(part: Any, name: str, arrays: dict[str, Any]) -> Any:
     """What JSON can hold of a part of a policy; its arrays go into `arrays` under their places."""
     if isinstance(part, eqx.Module):
-        return {"kind": type(part).__name__} | {
+        return {"kind": _NAMES.get(type(part), type(part).__name__)} | {
             field.name: getattr(part, field.name)
             if field.metadata.get("static")
             else _described(getattr(part, field.name), _place(name, field.name), arrays)
