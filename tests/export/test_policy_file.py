@@ -87,10 +87,10 @@ def test_the_file_is_enough_to_run_the_policy_without_worldline(tmp_path):
     policy = make_policy()
     file = np.load(save_policy(tmp_path, policy))
     about = json.loads(str(file["about"]))
-    assert about["format"] == 2
+    assert about["format"] == 3
     assert about["policy"]["squash"] == "clip"
     assert about["policy"]["obs_keys"] == ["state"]
-    assert about["policy"]["actor"]["kind"] == "Actor"
+    assert about["policy"]["actor"]["kind"] == "gaussian"
     assert about["policy"]["actor"]["mean"]["activation"] == "swish"
     obs = observations(50)
     std = np.sqrt(file["statistics.variance"])
@@ -175,10 +175,10 @@ def test_what_holds_no_policy_is_refused(tmp_path, content, message):
 def test_a_policy_of_another_version_is_refused(tmp_path, version):
     path = save_policy(tmp_path, make_policy())
     arrays = dict(np.load(path))
-    about = str(arrays["about"]).replace('"format": 2', f'"format": {version}')
+    about = str(arrays["about"]).replace('"format": 3', f'"format": {version}')
     arrays["about"] = np.array(about)
     np.savez(path, **arrays)
-    message = f"has format {version}, and this version reads 2; use the version"
+    message = f"has format {version}, and this version reads 3; use the version"
     with pytest.raises(RunError, match=message):
         worldline.load_policy(path)
 

@@ -19,6 +19,7 @@ The configuration is in `sac_config`, the networks in `sac_networks`, what they 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -91,10 +92,7 @@ def sac(
         )
         return CollectorState(state, key), rollout, summary
 
-    @jax.jit
-    def begin_learning(key: Key, obs: Observation) -> tuple[LearnerState, Replay]:
-        learning = _begin_learning(config, key, obs, low.shape[0], shapes)
-        return learning, Replay.empty(config.replay_capacity, kept(config, obs), low.shape[0])
+    begin_learning = jax.jit(functools.partial(_begin_learning, config, low.shape[0], shapes))
 
     def learn_from(
         learning: LearnerState,
@@ -107,8 +105,6 @@ def sac(
         key, learn_key = jax.random.split(key)
         learning, replay = remember(config, learning, replay, rollout, bounded)
         learning, measured = learn(config, learning, replay, learn_key, bounded)
-        learning = dataclasses.replace(learning, updates=learning.updates + 1)
-        measured["train/updates"] = learning.updates
         metrics = {f"train/{name}": value for name, value in summary.items()} | measured
         if curriculum is not None:
             ranges = moved(curriculum, metrics, ranges)
@@ -189,12 +185,12 @@ def _check_memory(config: SACConfig, obs: Observation, nact: int) -> None:
 
 def _begin_learning(
     config: SACConfig,
-    key: Key,
-    obs: Observation,
     nact: int,
     shapes: Mapping[str, Sequence[int]],
-) -> LearnerState:
-    """Networks, optimisers and statistics before any training."""
+    key: Key,
+    obs: Observation,
+) -> tuple[LearnerState, Replay]:
+    """Networks, optimisers, statistics and an empty replay buffer before any training."""
     seen = read(config, obs)
     nobs, ncritic = (part["state"].shape[-1] for part in seen)
     of_critics = critic_keys(config.actor_obs, config.critic_obs, obs)
@@ -204,7 +200,7 @@ def _begin_learning(
         eyes=networks.eyes.centred(seen[1]),
         actor_eyes=networks.actor_eyes.centred(seen[0]),
     )
-    return LearnerState(
+    learning = LearnerState(
         networks=networks,
         target_critics=networks.critics,
         optimizers=Networks(
@@ -223,6 +219,7 @@ def _begin_learning(
         ),
         updates=jnp.int32(0),
     )
+    return learning, Replay.empty(config.replay_capacity, kept(config, obs), nact)
 
 
 _ADAM = optax.scale_by_adam()
@@ -295,7 +292,8 @@ def learn(
     learning, metrics = jax.lax.cond(enough, gradient_steps, nothing, learning)
     metrics["sac/temperature"] = jnp.exp(learning.networks.log_temperature)
     metrics["sac/replay_size"] = replay.size
-    return learning, metrics
+    metrics["train/updates"] = learning.updates + 1
+    return dataclasses.replace(learning, updates=learning.updates + 1), metrics
 
 
 #: What the gradient steps report.
