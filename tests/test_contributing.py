@@ -14,8 +14,12 @@ PAGE = (ROOT / "docs" / "contributing.md").read_text()
 ADDED = re.findall(r"## (A new \w+)\n.*?```diff\n(.*?)```\n\n```python\n(.*?)```", PAGE, re.S)
 
 
-def test_an_engine_and_a_task_are_on_the_page():
-    assert [what for what, _, _ in ADDED] == ["A new engine", "A new task"]
+def test_an_engine_a_task_and_a_network_are_on_the_page():
+    assert [what for what, _, _ in ADDED] == [
+        "A new engine",
+        "A new task",
+        "A new network",
+    ]
 
 
 @pytest.mark.parametrize(("what", "patch", "program"), ADDED, ids=[what for what, *_ in ADDED])
