@@ -110,14 +110,6 @@ def test_fields_of_the_data():
     assert model.data_field("ncon") == ((), np.dtype(np.int32))
     with pytest.raises(ModelError, match=r"'xposs' is not an MjData field.*did you mean 'xpos'"):
         model.data_field("xposs")
-    assert model.data_field("xpos[2]") == ((3,), np.dtype(np.float64))
-    assert model.data_field("qpos[0]") == ((), np.dtype(np.float64))
-    with pytest.raises(ModelError, match=r"no 'xpos\[3\]': 'xpos' has 3 rows in this model; give"):
-        model.data_field("xpos[3]")
-    with pytest.raises(ModelError, match=r"'xposs\[0\]' is not an MjData field"):
-        model.data_field("xposs[0]")
-    with pytest.raises(ModelError, match=r"no 'ncon\[0\]': 'ncon' has 0 rows.*, or 'ncon' alone"):
-        model.data_field("ncon[0]")
 
 
 @pytest.mark.parametrize(("seconds", "substeps"), [(0.01, 1), (0.02, 2), (0.3, 30), (1.0, 100)])

@@ -6,7 +6,6 @@ import copy
 import functools
 import hashlib
 import os
-import re
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,8 +28,6 @@ _NAMED = {
     "site": (mujoco.mjtObj.mjOBJ_SITE, "nsite"),
     "tendon": (mujoco.mjtObj.mjOBJ_TENDON, "ntendon"),
 }
-
-_ROW = re.compile(r"(\w+)\[(\d+)\]")
 
 
 class Model:
@@ -152,27 +149,16 @@ class Model:
         return {name: np.asarray(getattr(data, name)) for name in DATA_FIELDS}
 
     def data_field(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """The shape and MuJoCo's dtype of an MjData field, or of a row of it: `((nbody, 3),
-        float64)` for `xpos`, `((3,), float64)` for `xpos[1]`.
+        """The shape and MuJoCo's dtype of an MjData field: `((nbody, 3), float64)` for `xpos`.
 
         Raises:
-            ModelError: MjData has no array field of that name with a fixed size, or it has no such
-                row.
+            ModelError: MjData has no array field of that name with a fixed size.
         """
         fields = self._data_fields
-        field, row = field_and_row(name)
-        if field not in fields:
-            hint = did_you_mean(field, fields)
+        if name not in fields:
+            hint = did_you_mean(name, fields)
             raise ModelError(f"{name!r} is not an MjData field that a task can read{hint}")
-        value = fields[field]
-        if row is not None:
-            rows = len(value) if value.ndim else 0
-            if row >= rows:
-                raise ModelError(
-                    f"there is no {name!r}: {field!r} has {rows} rows in this model; give a "
-                    f"number below that, or {field!r} alone"
-                )
-            value = value[row]
+        value = fields[name]
         return value.shape, value.dtype if value.dtype.kind == "f" else np.dtype(np.int32)
 
     def substeps(self, control_timestep: float) -> int:
@@ -212,11 +198,3 @@ def _compile(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) ->
             raise
         line = " ".join(str(error).split())
         raise ModelError(f"MuJoCo refuses the model: {line}") from error
-
-
-def field_and_row(name: str) -> tuple[str, int | None]:
-    """What a name of a field, or of a row of it, stands for: `("xpos", 1)` for `xpos[1]`, `("xpos",
-    None)` for `xpos`.
-    """
-    found = _ROW.fullmatch(name)
-    return (found[1], int(found[2])) if found else (name, None)

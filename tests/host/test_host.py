@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from worldline.host import calls as host
 from worldline.host import ffi as xla_ffi
+from worldline.host.calls import HostCall
+from worldline.host.primitive import host_primitive
 
 NUMBERS = itertools.count()
 
@@ -33,21 +37,33 @@ ARRAYS = DTYPES.flatmap(
 )
 
 
-def primitive(called: host.Host, shapes, has_side_effect=False):
-    """A primitive whose program calls a function of the host."""
-    made = Primitive(f"test_{called.name}")
-    made.multiple_results = True
-    made.def_abstract_eval(lambda *_: [jax.core.ShapedArray(*shape) for shape in shapes])
-    mlir.register_lowering(
-        made,
-        lambda ctx, *operands: host.call_host(ctx, called, operands, has_side_effect),
-    )
-    return made
+@dataclasses.dataclass(frozen=True)
+class Called(HostCall):
+    """A function of one world's arrays, or of all worlds' where axes are in front."""
+
+    name: str = ""
+    function: Callable[..., Any] | None = None
+    results: Any = ()
+    shareable: int = 0
+
+    def run(self, *operands):
+        return self.function(*operands)
+
+
+def of_one(function):
+    """A function of arrays without an axis of worlds."""
+    return lambda *operands: [x[None] for x in function(*(x[0] for x in operands))]
+
+
+def program(function, shapes, has_side_effect=False, name=None):
+    """A program that calls a function of the host on one world."""
+    called = Called(name or f"test {next(NUMBERS)}", of_one(function), tuple(shapes))
+    made = host_primitive(f"test_{called.name}", has_side_effect=has_side_effect)
+    return made, lambda *x: made.bind(*x, call=called, lead=0)
 
 
 def call(function, shapes, *operands):
-    made = primitive(host.Named(f"test {next(NUMBERS)}", function), shapes)
-    return jax.jit(lambda *x: made.bind(*x))(*operands)
+    return jax.jit(program(function, shapes)[1])(*operands)
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,18 +86,53 @@ def test_arrays_go_there_and_back_as_they_are(arrays):
 
 
 def test_results_are_written_where_the_program_reads_them():
-    class Fill:
-        name = "fill"
-
-        def views(self, operands, results):  # two numbers a row
-            return [view._replace(shape=(2, 2)) for view in operands], results
-
+    class Fill(Called):
         def bind(self, operands, results):
-            return lambda: np.sum(operands[0], axis=1, out=results[0])
+            return lambda: np.sum(operands[0], axis=2, out=results[0])
 
-    made = primitive(Fill(), [((2,), np.float32)])
-    (out,) = jax.jit(lambda x: made.bind(x))(jnp.arange(4.0))
+    made, called = host_primitive("fill"), Fill("fill", None, (((2,), np.float32),))
+    (out,) = jax.jit(lambda x: made.bind(x, call=called, lead=0))(jnp.arange(4.0).reshape(2, 2))
     np.testing.assert_array_equal(out, [1, 5])
+
+
+def lengths(*operands):
+    """How many rows each operand has, for each world."""
+    return [np.full((len(operands[0]), len(operands)), [len(x) for x in operands], np.int32)]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_all_worlds_share_is_passed_once(compiled):
+    shares, repeats = (
+        Called(f"lengths {number}", lengths, (((3,), np.int32),), number) for number in (2, 0)
+    )
+    made = host_primitive("lengths")
+
+    def rows(call):
+        def one(x, y, z):
+            return made.bind(x, y, z, call=call, lead=0)[0]
+
+        twice = jax.vmap(jax.vmap(one, (0, None, None)), (0, None, 0))
+        twice = jax.jit(twice) if compiled else twice
+        seen = twice(jnp.zeros((4, 5)), jnp.zeros(7), jnp.zeros((4, 2, 2)))
+        assert seen.shape == (4, 5, 3)
+        return seen[0, 0].tolist()
+
+    assert rows(shares) == [20, 1, 20]
+    assert rows(repeats) == [20, 20, 20]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_worlds_keep_their_numbers_where_some_are_shared(compiled):
+    def add(x, y, z):
+        return [x + y + z]
+
+    made, called = host_primitive("add"), Called("add", add, (((), np.float32),), 3)
+    x, y, z = jnp.arange(3.0), jnp.float32([10, 20]), jnp.float32(100)
+    both = jax.vmap(
+        jax.vmap(lambda *a: made.bind(*a, call=called, lead=0)[0], (0, None, None)), (None, 0, None)
+    )
+    sums = (jax.jit(both) if compiled else both)(x, y, z)
+    np.testing.assert_array_equal(sums, x + y[:, None] + z)
 
 
 def test_an_error_of_the_host_comes_with_its_traceback():
@@ -100,26 +151,26 @@ def test_a_wrong_number_of_results_is_an_error():
 @pytest.mark.parametrize(("has_side_effect", "calls"), [(True, 2), (False, 1)])
 def test_a_call_with_an_effect_is_not_merged_with_another(has_side_effect, calls):
     seen = []
-    called = host.Named(f"seen {calls}", lambda x: (seen.append(1), [x])[1])
-    made = primitive(called, [((), np.float32)], has_side_effect)
-    jax.jit(lambda x: made.bind(x)[0] + made.bind(x)[0])(jnp.float32(1)).block_until_ready()
+    function = lambda x: (seen.append(1), [x])[1]  # noqa: E731
+    _, called = program(function, [((), np.float32)], has_side_effect)
+    jax.jit(lambda x: called(x)[0] + called(x)[0])(jnp.float32(1)).block_until_ready()
     assert len(seen) == calls
 
 
 def test_functions_go_with_the_programs_that_call_them():
     def held() -> list[str]:
-        return [calls.host.name for calls in host._held.values() if calls.host.name == "fleeting"]
+        return [it.call.name for it in host._sites.values() if it.call.name == "fleeting"]
 
-    made = primitive(host.Named("fleeting", lambda x: [x]), [((), np.float32)])
-    program = jax.jit(made.bind).lower(1.0).compile()
-    assert program(1.0) == [1]
-    assert "fleeting" in host._hosts
+    made, called = program(lambda x: [x], [((), np.float32)], name="fleeting")
+    compiled = jax.jit(called).lower(1.0).compile()
+    assert compiled(1.0) == [1]
+    assert "fleeting" in host._calls
     assert len(held()) == 1
     mlir._lowerings.pop(made, None)
-    del made, program
+    del made, called, compiled
     jax.clear_caches()
     gc.collect()
-    assert "fleeting" not in host._hosts
+    assert "fleeting" not in host._calls
     assert not held()
 
 
@@ -129,9 +180,8 @@ def test_a_program_that_nobody_refers_to_comes_to_its_end():
         return [x + 1]
 
     def begin(x):
-        made = primitive(host.Named("slow", slow), [((1000,), np.float32)])
-        program = jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda _, x: made.bind(x)[0], x))
-        return program(x)
+        _, called = program(slow, [((1000,), np.float32)])
+        return jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda _, x: called(x)[0], x))(x)
 
     x = begin(jnp.zeros(1000))
     jax.clear_caches()

@@ -19,7 +19,7 @@ from worldline.model import Model
 from worldline.physics.base import Reads
 from worldline.physics.finite_differences import FiniteDifferences
 from worldline.physics.native import NativePhysics
-from worldline.physics.native.rows import Scratch
+from worldline.physics.native.batches import BatchPool
 
 SUBSTEPS = 3
 
@@ -236,13 +236,13 @@ def test_moved_worlds_are_solved_to_convergence():
 
 def test_many_cotangents_share_one_run_of_the_moved_worlds(monkeypatch):
     one, runs = case("ant"), []
-    rows = Scratch.rows
+    batch = BatchPool.batch
 
     def counted(self, *arguments):
         runs.append(arguments)
-        return rows(self, *arguments)
+        return batch(self, *arguments)
 
-    monkeypatch.setattr(Scratch, "rows", counted)
+    monkeypatch.setattr(BatchPool, "batch", counted)
     jacobian = jax.jacrev(lambda c: one.physics.step(one.state, {"ctrl": c}, 1).qvel)(one.ctrl)
     assert jacobian.shape == (14, 8)
     assert len(runs) == 2  # the step itself, and one batch of 16 moved worlds

@@ -24,7 +24,7 @@ from worldline.physics.native import NativePhysics
 READS = {
     "mj_step": Reads(("xpos", "qfrc_constraint"), ("qpos",)),
     "refreshed": Reads(("xpos", "sensordata"), ("xpos",), refresh=True),
-    "after step": Reads(("cfrc_ext", "subtree_linvel", "xpos"), ("subtree_linvel",)),
+    "after step": Reads(("cfrc_ext", "subtree_linvel", "xpos"), ("xipos",)),
     "all": Reads(("cfrc_ext", "cacc", "subtree_angmom", "xpos"), ("qpos",), refresh=True),
 }
 
@@ -93,7 +93,7 @@ def known(name: str) -> tuple[Engine, list[Any]]:
     """An engine that lives through all examples, and what each call answers in new memory."""
     engine, answers = Engine(READS[name]), []
     for call in calls(engine):
-        engine.physics._scratches.clear()
+        engine.physics._pools.clear()
         answers.append((call, jax.device_get(call(engine))))
     return engine, answers
 
@@ -144,7 +144,7 @@ def test_no_field_shows_what_other_worlds_left(name, refresh, persistent):
     first = start(qpos, qvel)
     second = step(first, ctrl)
     for call, arguments in ((start, (qpos, qvel)), (step, (first, ctrl)), (step, (second, ctrl))):
-        physics._scratches.clear()
+        physics._pools.clear()
         expected = call(*arguments)
         others()
         ours = call(*arguments)
@@ -269,9 +269,9 @@ def test_a_subclass_runs_its_own_code(pendulum):
     class Watched(NativePhysics):
         used = False
 
-        def _scratch(self, *arguments: Any, **others: Any) -> Any:
+        def _pool(self, *arguments: Any, **others: Any) -> Any:
             self.used = True
-            return super()._scratch(*arguments, **others)
+            return super()._pool(*arguments, **others)
 
     def start(physics):
         begin = lambda qpos: physics.start(qpos, jnp.zeros(1), {}, {})  # noqa: E731

@@ -19,12 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
 
 from worldline.env.worlds import Step
 from worldline.errors import ConfigError, WorldlineError
-from worldline.host.calls import Named, call_host
+from worldline.host.calls import HostCall, Spec
+from worldline.host.primitive import host_primitive
 from worldline.types import Array, ArrayLike, Key, Observation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -130,7 +129,8 @@ class ExternalWorlds:
             StaleStateError: the environment has moved on since `state` (inside `jit`, an error of
                 JAX's that quotes it).
         """
-        results = _external.bind(state.turn, jnp.asarray(action, jnp.float32), worlds=self)
+        operands = state.turn, jnp.asarray(action, jnp.float32)
+        results = _external.bind(*operands, call=_ExternalStep(self), lead=0)
         turn, reward, terminated, truncated, *leaves = results
         half = len(leaves) // 2
         obs, final_obs = (
@@ -156,7 +156,7 @@ class ExternalWorlds:
         return state
 
     @property
-    def _specs(self) -> list[tuple[tuple[int, ...], Any]]:
+    def _specs(self) -> list[Spec]:
         """The shapes and dtypes of what `_step_on_host` returns."""
         rows = (self.num_worlds,)
         worth = [(rows, np.float32), (rows, np.bool_), (rows, np.bool_)]
@@ -221,25 +221,28 @@ def _with_rows(obs: Any, rows: NDArray, others: NDArray) -> Any:
     return changed
 
 
-#: A step of an environment of the host. It has an effect, and takes its place in the order of
-#: steps by the number of the turn, which each needs of the one before it.
-_external = Primitive("worldline_external")
-_external.multiple_results = True
+@dataclasses.dataclass(frozen=True)
+class _ExternalStep(HostCall):
+    """A step of all worlds of an environment, which to JAX are one."""
+
+    worlds: ExternalWorlds
+
+    @property
+    def name(self) -> str:
+        """The name of the environment."""
+        return self.worlds._name
+
+    @property
+    def results(self) -> list[Spec]:
+        """Shape and dtype of each result of `_step_on_host`."""
+        return self.worlds._specs
+
+    def run(self, *operands: NDArray) -> list[NDArray]:
+        """Steps the environment, once."""
+        turn, action = (x[0] for x in operands)
+        return [x[None] for x in self.worlds._step_on_host(turn, action)]
 
 
-@_external.def_impl
-def _evaluate(*operands: Array, worlds: ExternalWorlds) -> list[Array]:
-    return [jnp.asarray(x) for x in worlds._step_on_host(*map(np.asarray, operands))]
-
-
-@_external.def_abstract_eval
-def _shapes(*_: Any, worlds: ExternalWorlds) -> list[jax.core.ShapedArray]:
-    return [jax.core.ShapedArray(shape, np.dtype(dtype)) for shape, dtype in worlds._specs]
-
-
-def _lower(ctx: Any, *operands: Any, worlds: ExternalWorlds) -> Any:
-    host = Named(worlds._name, worlds._step_on_host)
-    return call_host(ctx, host, operands, has_side_effect=True)
-
-
-mlir.register_lowering(_external, _lower)
+#: A step has an effect, and takes its place in the order of steps by the number of the turn, which
+#: each needs of the one before it.
+_external = host_primitive("worldline_external", has_side_effect=True)

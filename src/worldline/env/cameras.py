@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import batching, mlir
 
 from worldline.errors import ConfigError, RendererUnavailableError, VariationError, did_you_mean
-from worldline.host.calls import Named, call_host
+from worldline.host.calls import HostCall, Spec
+from worldline.host.primitive import host_primitive
 from worldline.model import Model
-from worldline.physics.autodiff import stack
 from worldline.physics.base import PhysicsState
 from worldline.rendering.base import View
 from worldline.rendering.camera import Camera
@@ -125,28 +124,39 @@ class Cameras:
             )
         drawing = _Drawing(self, tuple(world))
         operands = [jnp.asarray(mask, bool), *map(jax.lax.stop_gradient, world.values())]
-        frames = _images.bind(*operands, drawing=drawing)
+        frames = _images.bind(*operands, call=drawing, lead=0)
         return dict(zip(self.frame_specs(), frames, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Drawing:
-    """What is static of a call: the cameras, and which array of a world each operand is."""
+class _Drawing(HostCall):
+    """Draws worlds on the host, from a mask and one array of a world for each of `operands`."""
 
     cameras: Cameras
     operands: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Tells calls apart; the same in every process."""
+        """The name of the call."""
         model, views, renderer = self.cameras._made_of
         return f"draw {model.digest} {views} {renderer} {self.operands}"
 
-    def __call__(self, mask: NDArray, *operands: NDArray) -> list[NDArray]:
-        """Draws on the host; calls no JAX. Operands and images have the same leading axes."""
+    @property
+    def results(self) -> list[Spec]:
+        """Shape and dtype of each frame."""
+        return [(frame.shape, frame.dtype) for frame in self.cameras.frame_specs().values()]
+
+    @property
+    def shareable(self) -> int:
+        """All operands but the mask may be shared by all worlds."""
+        return 1 + len(self.operands)
+
+    def run(self, *operands: NDArray) -> list[NDArray]:
+        """Draws a frame of every image, `(B, height, width, channels)`."""
+        mask, *arrays = operands
         worlds = {
-            name: np.reshape(np.asarray(x), (mask.size, -1))
-            for name, x in zip(self.operands, operands, strict=True)
+            name: np.broadcast_to(x.reshape(len(x), -1), (len(mask), math.prod(x.shape[1:])))
+            for name, x in zip(self.operands, arrays, strict=True)
         }
         images: list[NDArray] = []
         for colour, depth in self.cameras._renderers.draw(worlds, np.flatnonzero(mask)):
@@ -154,7 +164,7 @@ class _Drawing:
                 images.append(colour)
             if depth is not None:
                 images.append(_millimetres(depth)[..., None])
-        return [image.reshape(*mask.shape, *image.shape[1:]) for image in images]
+        return images
 
 
 def _view(model: Model, camera: Camera) -> View:
@@ -174,32 +184,4 @@ def _say_once(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-_images = Primitive("worldline_images")
-_images.multiple_results = True
-
-
-@_images.def_impl
-def _evaluate(*operands: Array, drawing: _Drawing) -> list[Array]:
-    return [jnp.asarray(x) for x in drawing(*map(np.asarray, operands))]
-
-
-@_images.def_abstract_eval
-def _shapes(mask: Any, *_: Any, drawing: _Drawing) -> list[jax.core.ShapedArray]:
-    return [
-        jax.core.ShapedArray((*mask.shape, *frame.shape), frame.dtype)
-        for frame in drawing.cameras.frame_specs().values()
-    ]
-
-
-def _batch(operands: Sequence[Array], axes: Sequence[Any], *, drawing: _Drawing) -> Any:
-    """Any nesting of `vmap` stacks axes in front: it reaches the host as one call."""
-    results = _images.bind(*stack(operands, axes), drawing=drawing)
-    return results, [0] * len(results)
-
-
-def _lower(ctx: Any, *operands: Any, drawing: _Drawing) -> Any:
-    return call_host(ctx, Named(drawing.name, drawing), operands)
-
-
-batching.primitive_batchers[_images] = _batch
-mlir.register_lowering(_images, _lower)
+_images = host_primitive("worldline_images")

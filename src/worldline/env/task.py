@@ -87,13 +87,13 @@ class Task(abc.ABC):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """MjData fields (`xpos`), or rows of them (`xpos[1]`), to find in `physics.fields`."""
+        """MjData fields, such as `xpos`, that the task reads from `physics.fields`."""
         return ()
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """`qpos`, MjData fields or rows of them, whose change over the control step is to be found
-        in `physics.changes`; it is exact however far the robot has gone.
+        """Those of `qpos`, `xpos` and `xipos` whose change over the control step `outcome` reads
+        from `physics.changes`; exact however far the robot has gone.
         """
         return ()
 

@@ -8,6 +8,7 @@ which it does not with `jax.pure_callback`, whose programs carry an address.
 
 from __future__ import annotations
 
+import abc
 import atexit
 import ctypes
 import functools
@@ -18,7 +19,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, byref, c_void_p, pointer, sizeof
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -35,8 +36,8 @@ from worldline.host.ffi import (
     TypeId,
     TypeInfo,
     View,
+    addresses,
     views,
-    where,
 )
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -44,80 +45,110 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Host(Protocol):
-    """A function of the host; calls no JAX."""
-
-    @property
-    def name(self) -> str:
-        """Two of a name do the same. The same in every process, where programs are to be cached."""
-
-    def views(self, operands: list[View], results: list[View]) -> tuple[list[View], list[View]]:
-        """As what `bind` is to have the operands and the results."""
-
-    def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
-        """What reads the operands and fills the results, any number of times.
-
-        XLA's memory is: its numbers change, but neither their shapes nor where they lie.
-        """
+#: Shape and dtype of an array.
+Spec: TypeAlias = tuple[tuple[int, ...], Any]
 
 
-class _Calls:
-    """The calls from one place in a program, each bound to the memory that XLA gave it.
+class HostCall(abc.ABC):
+    """A function of this process for `B` worlds at once, with its settings; it calls no JAX.
 
-    XLA gives a loop the same memory in each pass; so the last call is kept.
+    It is the static parameter `call` of a host primitive, so that a subclass is hashable: a frozen
+    dataclass. It defines `run`, or `bind` where that is faster.
     """
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Two calls with the same name do the same. The name is the same in every process, so that
+        JAX's cache of compiled programs can be used.
+        """
+
+    @property
+    @abc.abstractmethod
+    def results(self) -> Sequence[Spec]:
+        """Shape and dtype of each result of one world."""
+
+    @property
+    def shareable(self) -> int:
+        """How many of the first operands may come once for all worlds, `(1, ...)` instead of
+        `(B, ...)`. The very first operand never does.
+        """
+        return 0
+
+    def run(self, *operands: NDArray) -> Sequence[NDArray]:
+        """Returns the results, `(B, ...)` each, from operands `(B, ...)`."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither run nor bind")
+
+    def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
+        """Returns a function that reads the operands and fills the results, `(B, ...)` each.
+
+        It may be called any number of times. The arrays are XLA's memory: their numbers change
+        from call to call, their shapes and addresses do not. Operands must not be written.
+        """
+
+        def fill() -> None:
+            for result, value in zip(results, self.run(*operands), strict=True):
+                np.copyto(result, value)
+
+        return fill
+
+
+class _CallSite:
+    """One place in a program that calls the host.
+
+    XLA gives a loop the same memory in each pass; so the function that was bound last is kept.
+    """
+
+    def __init__(self, call: HostCall, lead: int) -> None:
+        self.call, self._lead = call, lead
         self._views: list[View] = []
         self._last: tuple[tuple[int | None, ...], Callable[[], None]] = (), lambda: None
 
-    def at(self, operands: Buffers, results: Buffers) -> Callable[[], None]:
-        """The call on these buffers."""
-        addresses = tuple(where(operands) + where(results))
-        last, call = self._last
-        if addresses != last:
-            if not self._views:  # what XLA says of the buffers of a place never changes
-                given = views(operands, writeable=False), views(results, writeable=True)
-                self._views = [view for them in self.host.views(*given) for view in them]
-            arrays = [view.at(it) for view, it in zip(self._views, addresses, strict=True)]
-            call = self.host.bind(arrays[: operands.size], arrays[operands.size :])
-            self._last = addresses, call
-        return call
+    def bound(self, operands: Buffers, results: Buffers) -> Callable[[], None]:
+        """The call, bound to these buffers."""
+        where = tuple(addresses(operands) + addresses(results))
+        last, run = self._last
+        if where != last:
+            if not self._views:  # the shapes of a place never change
+                self._views = views(operands, self._lead) + views(results, self._lead)
+            arrays = [view.at(it) for view, it in zip(self._views, where, strict=True)]
+            run = self.call.bind(arrays[: operands.size], arrays[operands.size :])
+            self._last = where, run
+        return run
 
 
 _TARGET = "worldline_host"
 
-#: Those of programs that are being compiled, or may run, by name.
-_hosts: weakref.WeakValueDictionary[str, Host] = weakref.WeakValueDictionary()
+#: The calls of programs that are being compiled, or may run, by name.
+_calls: weakref.WeakValueDictionary[str, HostCall] = weakref.WeakValueDictionary()
 
-#: The function of each call in a compiled program. XLA ends the program after its last execution,
+#: The places of compiled programs that call the host. XLA ends a program after its last execution,
 #: which may be after the last reference to it in Python.
-_held: dict[int, _Calls] = {}
+_sites: dict[int, _CallSite] = {}
 _numbers = itertools.count(1)
 
-#: When the process ends, a program that has had no call for so long (s) is taken to be over.
+#: When the process ends, a program that has made no call for so long (s) is taken to be over.
 _MOMENT = 0.2
 
 
 class _Process:
-    """What is under way in this process."""
+    """The calls that are under way in this process."""
 
     def __init__(self) -> None:
         self.ends = False
         self.threads: set[int] = set()
-        """Those that are in a call."""
+        """The threads that are in a call."""
         self.last = -_MOMENT
         """When the last call ended, s of `time.monotonic`."""
 
-    def run(self, calls: _Calls, frame: Frame) -> None:
-        """Every call."""
+    def run(self, site: _CallSite, frame: Frame) -> None:
+        """Runs a call."""
         thread = threading.get_ident()
         self.threads.add(thread)
         try:
             if self.ends:
                 raise KeyboardInterrupt("the process ends")
-            calls.at(frame.operands, frame.results)()
+            site.bound(frame.operands, frame.results)()
         finally:
             self.last = time.monotonic()
             self.threads.discard(thread)
@@ -137,7 +168,7 @@ _process = _Process()
 
 
 class _Caller(threading.local):
-    """What this thread waits for, if it runs its programs itself; see `raised_as_it_is`."""
+    """Whether this thread is within `raised_as_it_is`, and the exception that is to be raised."""
 
     waits = False
     raised: BaseException | None = None
@@ -147,11 +178,10 @@ _caller = _Caller()
 
 
 def raised_as_it_is(program: Callable[P, R]) -> Callable[P, R]:
-    """A program that runs on its caller's thread: what is raised in its calls of the host is raised
-    by it, in place of an error of XLA's that speaks of it.
+    """Wraps a program that runs on its caller's thread: an exception in its calls of the host is
+    raised as it is, in place of an error of XLA's that quotes it.
 
-    On the main thread that may be anything that a signal's handler raises, such as
-    `KeyboardInterrupt`.
+    On the main thread that may be whatever a signal's handler raises, such as `KeyboardInterrupt`.
     """
 
     @functools.wraps(program)
@@ -168,24 +198,25 @@ def raised_as_it_is(program: Callable[P, R]) -> Callable[P, R]:
 
 
 def call_host(
-    ctx: Any, host: Host, operands: Sequence[Any], has_side_effect: bool = False
+    ctx: Any, call: HostCall, operands: Sequence[Any], *, lead: int, has_side_effect: bool = False
 ) -> Sequence[Any]:
-    """A call of `host` in the lowering of a primitive.
+    """Calls the host, in the lowering of a primitive.
 
     Args:
         ctx: the lowering's context; its `avals_in` are those of `operands`.
-        host: what to call. Of several with a name, the first is.
+        call: what to call. Of several calls with one name, the first is called.
         operands: MLIR values.
-        has_side_effect: whether to call it even where nobody needs its results.
+        lead: how many axes in front of each array are those of the worlds; `call` sees one.
+        has_side_effect: whether to call even where nobody needs the results.
 
     Returns:
         An MLIR value for each of the context's `avals_out`.
     """
     _register()
-    host = _hosts.setdefault(host.name, host)
-    ctx.module_context.add_keepalive(host)
+    call = _calls.setdefault(call.name, call)
+    ctx.module_context.add_keepalive(call)
     lowering = jax.ffi.ffi_lowering(_TARGET, has_side_effect=has_side_effect)
-    return lowering(ctx, *operands, name=host.name)
+    return lowering(ctx, *operands, site=f"{lead} {call.name}")
 
 
 @functools.cache
@@ -202,7 +233,9 @@ def _register() -> None:
 
 
 def _entry(handle: Callable[[Any], None]) -> Any:
-    """What XLA calls: answers what it asks on registration; an exception becomes its error."""
+    """The C function for XLA to call: it answers what XLA asks on registration, and makes an
+    exception of `handle` XLA's error.
+    """
 
     @CFUNCTYPE(c_void_p, POINTER(Frame))
     def entry(frame: Any) -> int | None:
@@ -227,10 +260,10 @@ def _entry(handle: Callable[[Any], None]) -> Any:
 
 @_entry
 def _begin(frame: Any) -> None:
-    """A program is ready: holds its function."""
-    span = frame.attributes.values[0].contents
-    number = next(_numbers)
-    _held[number] = _Calls(_hosts[ctypes.string_at(span.start, span.size).decode()])
+    """A program is ready: keeps each of its calls."""
+    span, number = frame.attributes.values[0].contents, next(_numbers)
+    lead, name = ctypes.string_at(span.start, span.size).decode().split(" ", 1)
+    _sites[number] = _CallSite(_calls[name], int(lead))
     arguments = StateArguments(
         sizeof(StateArguments), None, frame.context, frame.stage, pointer(_state), number
     )
@@ -244,13 +277,13 @@ def _call(frame: Any) -> None:
         sizeof(StateArguments), None, frame.context, INSTANTIATE, pointer(_state), None
     )
     _check(frame.api.contents.get_state(byref(arguments)))
-    _process.run(_held[arguments.state], frame)
+    _process.run(_sites[arguments.state], frame)
 
 
 @CFUNCTYPE(None, c_void_p)
-def _end(number: int, held: dict[int, _Calls] = _held) -> None:
+def _end(number: int, sites: dict[int, _CallSite] = _sites) -> None:
     """A program is gone; perhaps after all that this module has."""
-    held.pop(number, None)
+    sites.pop(number, None)
 
 
 _state = TypeId(0)
@@ -260,22 +293,3 @@ _info = TypeInfo(sizeof(TypeInfo), None, ctypes.cast(_end, c_void_p))
 def _check(error: int | None) -> None:
     if error:
         raise RuntimeError("XLA keeps no state for a call of the host")
-
-
-class Named:
-    """A function of the host that returns its results, under a name."""
-
-    def __init__(self, name: str, function: Callable[..., Sequence[NDArray]]) -> None:
-        self.name, self._function = name, function
-
-    def views(self, operands: list[View], results: list[View]) -> tuple[list[View], list[View]]:
-        """See `Host`."""
-        return operands, results
-
-    def bind(self, operands: list[NDArray], results: list[NDArray]) -> Callable[[], None]:
-        """See `Host`."""
-        return functools.partial(self._fill, operands, results)
-
-    def _fill(self, operands: list[NDArray], results: list[NDArray]) -> None:
-        for result, value in zip(results, self._function(*operands), strict=True):
-            np.copyto(result, value)

@@ -1,4 +1,4 @@
-"""What of XLA's foreign function interface `host` needs, as ctypes structures.
+"""The parts of XLA's foreign function interface that `host` uses, as ctypes structures.
 
 They are those of `xla/ffi/api/c_api.h`, API version 0.3, in `jax.ffi.include_dir()`. XLA refuses a
 function of a version that it does not know.
@@ -203,31 +203,27 @@ DTYPES = {
 
 
 class View(NamedTuple):
-    """XLA's memory as an array."""
+    """How to see XLA's memory as an array."""
 
     memory: Any
-    """The type of its bytes."""
+    """The ctypes type of its bytes."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    writeable: bool
 
     def at(self, address: int | None) -> NDArray:
-        """The array at an address; of no bytes, it has none."""
+        """The array at an address; an array without elements needs none."""
         if address is None or not sizeof(self.memory):
             return np.empty(self.shape, self.dtype)
-        array = np.ndarray(self.shape, self.dtype, self.memory.from_address(address))
-        if not self.writeable:
-            array.flags.writeable = False
-        return array
+        return np.ndarray(self.shape, self.dtype, self.memory.from_address(address))
 
 
-def views(buffers: Buffers, *, writeable: bool) -> list[View]:
-    """How to see buffers as arrays."""
-    return [_view(Buffer.from_address(it), writeable) for it in _pointers(buffers)]
+def views(buffers: Buffers, lead: int) -> list[View]:
+    """How to see buffers as arrays whose first `lead` axes are one, of length 1 if `lead` is 0."""
+    return [_view(Buffer.from_address(it), lead) for it in _pointers(buffers)]
 
 
-def where(buffers: Buffers) -> list[int | None]:
-    """Where they lie in memory."""
+def addresses(buffers: Buffers) -> list[int | None]:
+    """Where buffers lie in memory."""
     return [c_void_p.from_address(it + _DATA).value for it in _pointers(buffers)]
 
 
@@ -238,6 +234,7 @@ def _pointers(buffers: Buffers) -> Iterable[int]:
 _DATA = Buffer.data.offset
 
 
-def _view(buffer: Buffer, writeable: bool) -> View:
+def _view(buffer: Buffer, lead: int) -> View:
     dtype, shape = DTYPES[buffer.dtype], tuple(buffer.shape[: buffer.rank])
-    return View(c_char * (math.prod(shape) * dtype.itemsize), shape, dtype, writeable)
+    memory = c_char * (math.prod(shape) * dtype.itemsize)
+    return View(memory, (math.prod(shape[:lead]), *shape[lead:]), dtype)

@@ -1,40 +1,117 @@
-"""Derivatives of an engine that runs on the host: its call becomes differentiable in both of JAX's
-modes, by the finite differences of `differences`.
+"""Derivatives of an engine that runs on the host, in both of JAX's modes.
 
-Nothing of it runs, and nothing is kept, where no derivative is asked.
+A call becomes differentiable by `finite_differences`. Nothing of it runs, and nothing is kept,
+where no derivative is asked.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching
 
 from worldline.errors import WorldlineError
-from worldline.host.calls import Named, call_host
-from worldline.physics.finite_differences import HostCall, NDArray, backwards, forwards
+from worldline.host.calls import HostCall, Spec
+from worldline.host.primitive import host_primitive, stack
+from worldline.physics.finite_differences import (
+    DifferentiableCall,
+    NDArray,
+    backwards,
+    forwards,
+)
 from worldline.types import Array
 
-_tangent = Primitive("worldline_tangent")
-_cotangent = Primitive("worldline_cotangent")
+
+@dataclasses.dataclass(frozen=True)
+class _Tangent(HostCall):
+    """Pushes tangents of some operands forwards to the results that have a derivative."""
+
+    of: DifferentiableCall
+    wrt: tuple[int, ...]
+    """The operands that have a tangent, by number."""
+
+    @property
+    def name(self) -> str:
+        """The name of the call."""
+        return f"tangent {self.wrt} {self.of.name}"
+
+    @property
+    def results(self) -> list[Spec]:
+        """A tangent of each result that has one."""
+        return [(self.of.results[i][0], np.float32) for i in self.of.differentiable]
+
+    @property
+    def shareable(self) -> int:
+        """The operands where the derivative is taken."""
+        return self.of.shareable
+
+    def run(self, *operands: NDArray) -> list[NDArray]:
+        """Takes the differences."""
+        return forwards(*operands, call=self.of, wrt=self.wrt)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cotangent(HostCall):
+    """Pulls cotangents of some results back to some operands."""
+
+    tangent: _Tangent
+    outputs: tuple[int, ...]
+    """The results that have a cotangent, numbered within those of `tangent`."""
+    several: tuple[int, ...] = ()
+    """Axes in front of each cotangent's own, along which several are given."""
+
+    @property
+    def name(self) -> str:
+        """The name of the call."""
+        return f"cotangent {self.outputs} {self.several} {self.tangent.name}"
+
+    @property
+    def results(self) -> list[Spec]:
+        """A cotangent of each operand that had a tangent."""
+        shapes = self.tangent.of.operand_shapes
+        return [((*self.several, *shapes[i]), np.float32) for i in self.tangent.wrt]
+
+    @property
+    def shareable(self) -> int:
+        """The operands where the derivative is taken."""
+        return self.tangent.shareable
+
+    def run(self, *operands: NDArray) -> list[NDArray]:
+        """Takes the differences."""
+        call, wrt, several = self.tangent.of, self.tangent.wrt, math.prod(self.several)
+        results = backwards(*operands, call=call, wrt=wrt, of=self.outputs, several=several)
+        return [
+            x.reshape(len(x), *shape) for x, (shape, _) in zip(results, self.results, strict=True)
+        ]
+
+
+_tangent = host_primitive("worldline_tangent")
+_cotangent = host_primitive("worldline_cotangent")
 
 
 def differentiate(primitive: Primitive) -> None:
-    """Gives a primitive with a `HostCall` as its `call` parameter both modes of differentiation."""
+    """Gives a primitive of `DifferentiableCall`s both modes of differentiation."""
     ad.primitive_jvps[primitive] = functools.partial(_jvp, primitive)
 
 
 def _jvp(
-    primitive: Primitive, operands: Sequence[Any], tangents: Sequence[Any], *, call: HostCall
+    primitive: Primitive,
+    operands: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    call: DifferentiableCall,
+    lead: int,
 ) -> tuple[list[Any], list[Any]]:
     """The results, and their tangents as a linear function of those that are not zero."""
-    results = primitive.bind(*operands, call=call)
+    results = primitive.bind(*operands, call=call, lead=lead)
     moved = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
     wrt = tuple(
         i
@@ -42,99 +119,55 @@ def _jvp(
         if not isinstance(tangent, ad.Zero) and tangent.dtype == np.float32 and tangent.size
     )
     if wrt:
-        given = [tangents[i] for i in wrt]
-        out = _tangent.bind(*operands[: call.reads], *given, call=call, wrt=wrt)
-        for i, tangent in zip(call.differentiable, out, strict=True):
-            moved[i] = tangent
+        worlds = operands[0].shape[:lead]
+        given = [jnp.broadcast_to(tangents[i], (*worlds, *tangents[i].shape[lead:])) for i in wrt]
+        tangent = _Tangent(call, wrt)
+        out = _tangent.bind(*operands[: call.shareable], *given, call=tangent, lead=lead)
+        for i, out_tangent in zip(call.differentiable, out, strict=True):
+            moved[i] = out_tangent
     return results, moved
-
-
-def _transpose(cotangents: Sequence[Any], *arguments: Any, call: HostCall, wrt: Any) -> list[Any]:
-    of = tuple(i for i, ct in enumerate(cotangents) if not isinstance(ct, ad.Zero) and ct.size)
-    none: list[Any] = [None] * call.reads
-    if not of:
-        return none + [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in arguments]
-    given = [cotangents[i] for i in of]
-    out = _cotangent.bind(*arguments[: call.reads], *given, call=call, wrt=wrt, of=of)
-    return none + list(out)
-
-
-def _tangent_avals(mask: Any, *_: Any, call: HostCall, wrt: Any) -> list[jax.core.ShapedArray]:
-    shapes = call.result_shapes()
-    return [
-        jax.core.ShapedArray((*mask.shape, *shapes[i]), np.dtype(np.float32))
-        for i in call.differentiable
-    ]
-
-
-def _cotangent_avals(
-    mask: Any, *arrays: Any, call: HostCall, wrt: Any, of: Any
-) -> list[jax.core.ShapedArray]:
-    shapes = call.operand_shapes()
-    given = arrays[call.reads - 1]
-    own = len(call.result_shapes()[call.differentiable[of[0]]])
-    lead = given.shape[: given.ndim - own]  # the worlds' axes, and those of several cotangents
-    return [jax.core.ShapedArray((*lead, *shapes[i]), np.dtype(np.float32)) for i in wrt]
-
-
-def _batch_tangent(
-    operands: Sequence[Array], axes: Sequence[Any], *, call: HostCall, wrt: Any
-) -> Any:
-    results = _tangent.bind(*stack(operands, axes), call=call, wrt=wrt)
-    return results, [0] * len(results)
-
-
-def _batch_cotangent(
-    operands: Sequence[Array], axes: Sequence[Any], *, call: HostCall, wrt: Any, of: Any
-) -> Any:
-    """Many cotangents of one simulation (`jacrev`) share its differences."""
-    axis = 0
-    if all(axis is None for axis in axes[: call.reads]):
-        axis = operands[0].ndim
-        given = stack(operands[call.reads :], axes[call.reads :])
-        stacked = [*operands[: call.reads], *(jnp.moveaxis(x, 0, axis) for x in given)]
-    else:
-        stacked = stack(operands, axes)
-    results = _cotangent.bind(*stacked, call=call, wrt=wrt, of=of)
-    return results, [axis] * len(results)
-
-
-def stack(operands: Sequence[Array], axes: Sequence[Any]) -> list[Array]:
-    """Every operand with the mapped axis in front; those that have none are repeated."""
-    size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
-    return [
-        jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
-        for x, axis in zip(operands, axes, strict=True)
-    ]
-
-
-def _register(primitive: Primitive, host: Callable[..., list[NDArray]], avals: Any) -> None:
-    """Makes a primitive of a function of the host, with the primitive's parameters in front."""
-    primitive.multiple_results = True
-
-    def evaluate(*operands: Array, **parameters: Any) -> list[Array]:
-        return [jnp.asarray(x) for x in host(*map(np.asarray, operands), **parameters)]
-
-    def lowering(ctx: Any, *operands: Any, **parameters: Any) -> Any:
-        said = parameters | {"call": parameters["call"].name}
-        named = Named(f"{host.__name__} {said}", functools.partial(host, **parameters))
-        return call_host(ctx, named, operands)
-
-    primitive.def_impl(evaluate)
-    primitive.def_abstract_eval(avals)
-    mlir.register_lowering(primitive, lowering)
 
 
 def _tangent_jvp(
-    arguments: Sequence[Any], tangents: Sequence[Any], *, call: HostCall, wrt: Any
+    arguments: Sequence[Any], tangents: Sequence[Any], *, call: _Tangent, lead: int
 ) -> tuple[list[Any], list[Any]]:
     """A tangent is linear in those it comes from; not in where it is taken."""
-    if not all(isinstance(t, ad.Zero) for t in tangents[: call.reads]):
+    reads = call.shareable
+    if not all(isinstance(t, ad.Zero) for t in tangents[:reads]):
         _no_second_derivative()
-    results = _tangent.bind(*arguments, call=call, wrt=wrt)
-    given = [ad.instantiate_zeros(t) for t in tangents[call.reads :]]
-    moved = _tangent.bind(*arguments[: call.reads], *given, call=call, wrt=wrt)
-    return results, moved
+    results = _tangent.bind(*arguments, call=call, lead=lead)
+    given = [ad.instantiate_zeros(t) for t in tangents[reads:]]
+    return results, _tangent.bind(*arguments[:reads], *given, call=call, lead=lead)
+
+
+def _transpose(cotangents: Sequence[Any], *arguments: Any, call: _Tangent, lead: int) -> list[Any]:
+    outputs = tuple(i for i, ct in enumerate(cotangents) if not isinstance(ct, ad.Zero) and ct.size)
+    none: list[Any] = [None] * call.shareable
+    if not outputs:
+        return none + [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in arguments]
+    operands = [*arguments[: call.shareable], *(cotangents[i] for i in outputs)]
+    return none + list(_cotangent.bind(*operands, call=_Cotangent(call, outputs), lead=lead))
+
+
+def _batch_cotangent(
+    operands: Sequence[Array], axes: Sequence[Any], *, call: _Cotangent, lead: int
+) -> Any:
+    """Many cotangents of one simulation (`jacrev`) share its differences."""
+    reads = call.shareable
+    if any(axis is not None for axis in axes[:reads]):
+        stacked = stack(operands, axes, call, lead)
+        results = _cotangent.bind(*stacked, call=call, lead=lead + 1)
+        return results, [0] * len(results)
+    size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+    given = [
+        jnp.broadcast_to(jnp.expand_dims(x, lead), (*x.shape[:lead], size, *x.shape[lead:]))
+        if axis is None
+        else jnp.moveaxis(x, axis, lead)
+        for x, axis in zip(operands[reads:], axes[reads:], strict=True)
+    ]
+    several = dataclasses.replace(call, several=(size, *call.several))
+    results = _cotangent.bind(*operands[:reads], *given, call=several, lead=lead)
+    return results, [lead] * len(results)
 
 
 def _no_second_derivative(*_: Any, **__: Any) -> Any:
@@ -143,9 +176,6 @@ def _no_second_derivative(*_: Any, **__: Any) -> Any:
     )
 
 
-_register(_tangent, forwards, _tangent_avals)
-_register(_cotangent, backwards, _cotangent_avals)
-batching.primitive_batchers[_tangent] = _batch_tangent
 batching.primitive_batchers[_cotangent] = _batch_cotangent
 ad.primitive_jvps[_tangent] = _tangent_jvp
 ad.primitive_transposes[_tangent] = _transpose

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.errors import ModelError, VariationError, did_you_mean
-from worldline.model import Model, field_and_row
+from worldline.model import Model
 from worldline.types import Array, ArrayLike, PyTree, Variation
 
 #: What a caller may write before a step, or at a start: MuJoCo's inputs, by MjData field name.
@@ -22,6 +22,9 @@ INPUTS = ("ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "ac
 
 #: Those that stay as they were given until they are given anew.
 HELD = tuple(name for name in INPUTS if name != "act")
+
+#: Fields whose change over a control step a task may read: configuration and places of bodies.
+POSITIONS = ("qpos", "xpos", "xipos")
 
 #: Fields that a step leaves out, computed for those who read them.
 FORCES = frozenset(("cacc", "cfrc_int", "cfrc_ext"))
@@ -45,16 +48,13 @@ _LARGEST = 1e10
 @dataclasses.dataclass(frozen=True)
 class Reads:
     """What a task reads of the physics after a step, beside `qpos`, `qvel`, `act` and `time`; and
-    what it gives it.
-
-    A name stands for an MjData field, as `xpos` does, or for a row of it, as `xpos[1]` for where
-    body 1 is: that alone is copied and carried.
+    which inputs it gives.
     """
 
     fields: tuple[str, ...] = ()
-    """Names of what arrives in `PhysicsState.fields`."""
+    """Names of the MjData fields that arrive in `PhysicsState.fields`."""
     changes: tuple[str, ...] = ()
-    """Names of that, `qpos` too, whose change over a control step arrives in
+    """Names of those of `POSITIONS` whose change over a control step arrives in
     `PhysicsState.changes`."""
     refresh: bool = False
     """False: fields are those of the last physics step, one time step behind `qpos` and `qvel`, as
@@ -66,9 +66,8 @@ class Reads:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All fields that something is read of, once each."""
-        names = (*self.fields, *self.changes)
-        return tuple(dict.fromkeys(field_and_row(name)[0] for name in names))
+        """The names in `fields` and `changes`, once each."""
+        return tuple(dict.fromkeys((*self.fields, *self.changes)))
 
 
 #: A task that reads the state alone.
@@ -87,10 +86,10 @@ class PhysicsState(eqx.Module):
     time: Array
     """Time since the start of the episode, `()`; s."""
     fields: dict[str, Array]
-    """What is named in `Reads.fields`, each with MuJoCo's shape."""
+    """The fields that `Reads.fields` names, each with MuJoCo's shape."""
     changes: dict[str, Array]
-    """The change of what is named in `Reads.changes` over the last control step. It is taken in
-    the engine's own precision: the difference of two rounded float32 positions would lose the
+    """The change of the fields that `Reads.changes` names over the last control step. It is taken
+    in the engine's own precision: the difference of two rounded float32 positions would lose the
     velocity of a robot that has walked far. Zero at a start."""
     variation: Variation
     """The constants of this world that differ from the model's."""
@@ -133,7 +132,8 @@ class Physics(abc.ABC):
         reads: what comes back beside the state.
 
     Raises:
-        ModelError: `reads` names a field that MjData lacks, or that this engine cannot give.
+        ModelError: `reads` names a field that MjData lacks, or that this engine cannot give; or a
+            change that is not one of `POSITIONS`.
     """
 
     name: ClassVar[str]
@@ -141,8 +141,13 @@ class Physics(abc.ABC):
     """Whether JAX can differentiate through `start` and `step`."""
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
-        for name in (*reads.fields, *reads.changes):
+        for name in reads.named:
             model.data_field(name)
+        for name in set(reads.changes).difference(POSITIONS):
+            raise ModelError(
+                f"the change of {name!r} cannot be read; a task reads changes of "
+                f"{', '.join(POSITIONS)}, and any field at two times from `fields`"
+            )
         self.model = model
         self.reads = reads
 
@@ -293,11 +298,8 @@ def input_shape(model: Model, name: str) -> tuple[int, ...]:
 
 
 def picked(names: Iterable[str], fields: Mapping[str, Array]) -> dict[str, Array]:
-    """What names stand for, of one world's fields."""
-    parts = ((name, *field_and_row(name)) for name in names)
-    return {
-        name: fields[field] if row is None else fields[field][row] for name, field, row in parts
-    }
+    """Some fields by name."""
+    return {name: fields[name] for name in names}
 
 
 def acceptable(*arrays: Array) -> Array:

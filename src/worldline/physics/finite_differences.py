@@ -6,19 +6,21 @@
   Jacobian is never stored.
 
 Orientations move in their tangent space, three coordinates a unit quaternion, as MuJoCo's
-velocities do, so that no step leaves the sphere. Plain NumPy; `gradient` puts it into JAX.
+velocities do, so that no step leaves the sphere. Plain NumPy; `autodiff` puts it into JAX.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from worldline.errors import ConfigError
+from worldline.host.calls import HostCall
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -149,151 +151,141 @@ class Axis(NamedTuple):
         return slice(self.start, self.start + self.chart.size)
 
 
-class Rows(NamedTuple):
+class Simulations(NamedTuple):
     """W simulations of a call, as the host sees them, and a way to run others like them."""
 
     operands: list[NDArray]
     """`(W, n)` float64 each."""
     simulate: Callable[[list[NDArray]], tuple[list[NDArray], NDArray]]
     """Runs at most `limit` rows of operands; gives the outputs with a derivative, `(rows, n)`
-    float64 each, and which rows went well."""
+    float64 each, and which rows went well, `(rows,)` bool."""
     limit: int
 
 
-class HostCall(Protocol):
-    """What a primitive's `call` parameter must tell for its derivatives."""
+class DifferentiableCall(HostCall):
+    """A call of the host whose derivatives are finite differences.
+
+    The primitive's first `shareable` operands are what the host reads, a mask of the worlds to run
+    being the very first. The operands after them only carry tangents.
+    """
 
     @property
-    def name(self) -> str:
-        """Tells calls apart; the same in every process."""
-
-    @property
-    def reads(self) -> int:
-        """How many of the primitive's operands the host reads: the first ones, the mask being the
-        very first. Those after them only carry tangents.
-        """
-
-    @property
+    @abc.abstractmethod
     def differentiable(self) -> tuple[int, ...]:
-        """Which of the results have a derivative."""
+        """Which of the results have a derivative, by number."""
 
     @property
+    @abc.abstractmethod
     def settings(self) -> FiniteDifferences:
         """How to differentiate."""
 
+    @property
+    @abc.abstractmethod
     def operand_shapes(self) -> list[tuple[int, ...]]:
         """The shape of every operand of one world."""
 
-    def result_shapes(self) -> list[tuple[int, ...]]:
-        """The shape of every result of one world."""
+    @abc.abstractmethod
+    def simulations(self, operands: Sequence[NDArray]) -> Simulations:
+        """The simulations of operands `(W, n)`, without the mask, all of which are to be run."""
 
-    def rows(self, operands: Sequence[NDArray]) -> Rows:
-        """The simulations of operands `(W, ...)`, all of which are to be run."""
-
-    def axes(self, wrt: Sequence[int], rows: Rows) -> list[Axis]:
+    @abc.abstractmethod
+    def axes(self, wrt: Sequence[int], simulations: Simulations) -> list[Axis]:
         """How the operands numbered `wrt` move."""
 
 
-def forwards(*arrays: NDArray, call: HostCall, wrt: Sequence[int]) -> list[NDArray]:
-    """The tangents of the results. Runs on the host; calls no JAX.
+def forwards(*arrays: NDArray, call: DifferentiableCall, wrt: Sequence[int]) -> list[NDArray]:
+    """Computes the tangents of the results.
 
     Args:
-        *arrays: the operands that the host reads, then a tangent for each of `wrt`; all with the
-            same leading axes.
+        *arrays: the operands that the host reads, then a tangent for each of `wrt`, `(B, ...)`.
         call: what is differentiated.
-        wrt: which operands move.
+        wrt: which operands move, by number.
 
     Returns:
-        One for each of `call.differentiable`, float32; zero where a world is masked out, or where
-        a simulation near it fails.
+        One for each of `call.differentiable`, `(B, ...)` float32; zero where a world is masked out,
+        or where a simulation near it fails.
     """
-    operands, lead, chosen = _chosen(call, arrays)
-    shapes = call.result_shapes()
-    results = [np.zeros((*lead, *shapes[i]), np.float32) for i in call.differentiable]
-    if not chosen.any():
+    mask, simulations = _chosen(call, arrays)
+    results = [np.zeros((len(mask), *call.results[i][0]), np.float32) for i in call.differentiable]
+    if not mask.any():
         return results
-    rows = call.rows(operands)
-    axes = call.axes(wrt, rows)
-    tangents = [
-        _flat(x, len(lead))[chosen][:, None].astype(np.float64) for x in arrays[call.reads :]
-    ]
+    axes = call.axes(wrt, simulations)
+    tangents = [_flat(x)[mask][:, None].astype(np.float64) for x in arrays[call.shareable :]]
     directions = np.concatenate(
         [
-            axis.chart.to_coordinates(rows.operands[axis.operand][:, axis.columns()], tangent)
+            axis.chart.to_coordinates(
+                simulations.operands[axis.operand][:, axis.columns()], tangent
+            )
             for axis, tangent in zip(axes, tangents, strict=True)
         ],
         axis=-1,
     )
-    for world, _, differences in _differences(rows, axes, directions, call.settings):
+    worlds = np.flatnonzero(mask)
+    for world, _, differences in _differences(simulations, axes, directions, call.settings):
         for result, difference in zip(results, differences, strict=True):
-            flat = result.reshape(chosen.size, -1)
-            flat[np.flatnonzero(chosen)[world]] = difference
+            _flat(result)[worlds[world]] = difference
     return results
 
 
 def backwards(
-    *arrays: NDArray, call: HostCall, wrt: Sequence[int], of: Sequence[int]
+    *arrays: NDArray, call: DifferentiableCall, wrt: Sequence[int], of: Sequence[int], several: int
 ) -> list[NDArray]:
-    """The cotangents of the operands. Runs on the host; calls no JAX.
+    """Computes the cotangents of the operands.
 
     Args:
-        *arrays: the operands that the host reads, then a cotangent for each of `of`. Between a
-            cotangent's leading axes and its own, `E` stands for any number of axes along which
-            several are given.
+        *arrays: the operands that the host reads, then for each of `of` its cotangents, `(B, ...)`.
         call: what is differentiated.
-        wrt: which operands have a cotangent.
+        wrt: which operands have a cotangent, by number.
         of: which results have one, numbered within `call.differentiable`.
+        several: how many cotangents of each result are given.
 
     Returns:
-        One for each of `wrt`, float32, `(lead, E, ...)`.
+        One for each of `wrt`, `(B, several, n)` float32.
     """
-    operands, lead, chosen = _chosen(call, arrays)
-    shapes = call.operand_shapes()
-    results_shapes = call.result_shapes()
-    given = arrays[call.reads :]
-    own = len(results_shapes[call.differentiable[of[0]]])
-    extra = given[0].shape[len(lead) : given[0].ndim - own]
-    several = int(np.prod(extra))
-    results = [np.zeros((*lead, *extra, *shapes[i]), np.float32) for i in wrt]
-    if not chosen.any():
+    mask, simulations = _chosen(call, arrays)
+    sizes = [int(np.prod(call.operand_shapes[i])) for i in wrt]
+    results = [np.zeros((len(mask), several, size), np.float32) for size in sizes]
+    if not mask.any():
         return results
-    rows = call.rows(operands)
-    axes = call.axes(wrt, rows)
-    cotangents = [x.reshape(chosen.size, several, -1)[chosen].astype(np.float64) for x in given]
-    sums = np.zeros((int(chosen.sum()), several, sum(a.chart.coordinates for a in axes)))
-    for world, direction, differences in _differences(rows, axes, None, call.settings):
+    axes = call.axes(wrt, simulations)
+    cotangents = [
+        x.reshape(len(mask), several, -1)[mask].astype(np.float64) for x in arrays[call.shareable :]
+    ]
+    sums = np.zeros((int(mask.sum()), several, sum(a.chart.coordinates for a in axes)))
+    for world, direction, differences in _differences(simulations, axes, None, call.settings):
         sums[world, :, direction] = sum(
             np.einsum("pn,pen->pe", differences[i], cotangent[world])
             for i, cotangent in zip(of, cotangents, strict=True)
         )
     ends = list(itertools.accumulate(axis.chart.coordinates for axis in axes))
     for result, axis, part in zip(results, axes, np.split(sums, ends[:-1], axis=-1), strict=True):
-        values = rows.operands[axis.operand][:, axis.columns()]
-        result.reshape(chosen.size, several, -1)[chosen] = axis.chart.from_coordinates(values, part)
+        values = simulations.operands[axis.operand][:, axis.columns()]
+        result[mask] = axis.chart.from_coordinates(values, part)
     return results
 
 
-def _chosen(
-    call: HostCall, arrays: Sequence[NDArray]
-) -> tuple[list[NDArray], tuple[int, ...], NDArray]:
-    """The operands of the worlds to run, `(W, ...)`; the leading axes; which worlds those are."""
-    mask, *operands = arrays[: call.reads]
-    chosen = mask.reshape(-1)
-    return [_flat(x, mask.ndim)[chosen] for x in operands], mask.shape, chosen
+def _chosen(call: DifferentiableCall, arrays: Sequence[NDArray]) -> tuple[NDArray, Simulations]:
+    """Which worlds to run, `(B,)` bool, and their simulations."""
+    mask, *operands = arrays[: call.shareable]
+    rows = [np.broadcast_to(_flat(x), (len(mask), _flat(x).shape[1]))[mask] for x in operands]
+    return mask, call.simulations(rows)
 
 
-def _flat(array: NDArray, lead: int) -> NDArray:
-    """`(*lead, ...)` to `(rows, n)`."""
-    return array.reshape(int(np.prod(array.shape[:lead])), -1)
+def _flat(array: NDArray) -> NDArray:
+    """`(rows, ...)` to `(rows, n)`."""
+    return array.reshape(len(array), int(np.prod(array.shape[1:])))
 
 
 def _differences(
-    rows: Rows, axes: Sequence[Axis], directions: NDArray | None, settings: FiniteDifferences
+    simulations: Simulations,
+    axes: Sequence[Axis],
+    directions: NDArray | None,
+    settings: FiniteDifferences,
 ) -> Iterator[tuple[NDArray, NDArray, list[NDArray]]]:
     """The derivative of every output along every direction, piece by piece.
 
     Args:
-        rows: the worlds, W of them.
+        simulations: the worlds, W of them.
         axes: what moves, n coordinates in all.
         directions: `(W, K, n)`; None for each coordinate by itself, K = n.
         settings: how far, and to how many sides.
@@ -308,8 +300,8 @@ def _differences(
     )
     worlds, coordinates = scale.shape
     number = coordinates if directions is None else directions.shape[1]
-    base = None if settings.centred else _in_pieces(rows, worlds)
-    size = max(1, rows.limit // (2 if settings.centred else 1))
+    base = None if settings.centred else _in_pieces(simulations, worlds)
+    size = max(1, simulations.limit // (2 if settings.centred else 1))
     for first in range(0, worlds * number, size):
         pairs = np.arange(first, min(first + size, worlds * number))
         world, direction = np.divmod(pairs, number)
@@ -327,11 +319,12 @@ def _differences(
         ends = np.stack([up | ~down, -(down | ~up).astype(int)])
         if base is not None:
             ends = np.where(ends[:1] == 1, 1, -1)
-        outputs, good = rows.simulate(
+        outputs, good = simulations.simulate(
             [
                 np.concatenate(parts)
                 for parts in zip(
-                    *(_moved(rows, axes, world, end[:, None] * delta) for end in ends), strict=True
+                    *(_moved(simulations, axes, world, end[:, None] * delta) for end in ends),
+                    strict=True,
                 )
             ]
         )
@@ -350,19 +343,21 @@ def _differences(
         yield world, direction, derivatives
 
 
-def _in_pieces(rows: Rows, worlds: int) -> tuple[list[NDArray], NDArray]:
+def _in_pieces(simulations: Simulations, worlds: int) -> tuple[list[NDArray], NDArray]:
     """The outputs of the worlds as they are, and which went well."""
     pieces = [
-        rows.simulate([x[first : first + rows.limit] for x in rows.operands])
-        for first in range(0, worlds, rows.limit)
+        simulations.simulate([x[first : first + simulations.limit] for x in simulations.operands])
+        for first in range(0, worlds, simulations.limit)
     ]
     outputs, good = zip(*pieces, strict=True)
     return [np.concatenate(parts) for parts in zip(*outputs, strict=True)], np.concatenate(good)
 
 
-def _moved(rows: Rows, axes: Sequence[Axis], world: NDArray, delta: NDArray) -> list[NDArray]:
+def _moved(
+    simulations: Simulations, axes: Sequence[Axis], world: NDArray, delta: NDArray
+) -> list[NDArray]:
     """The operands of the worlds numbered `world`, `(P,)`, moved by coordinates `(P, n)`."""
-    operands = [x[world] for x in rows.operands]
+    operands = [x[world] for x in simulations.operands]
     at = 0
     for axis in axes:
         values, columns = operands[axis.operand], axis.columns()

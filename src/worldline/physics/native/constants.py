@@ -63,13 +63,15 @@ class RowConstants:
         """Makes rows hold `values`, and what follows from them.
 
         Args:
-            values: for each field `(rows, n)`.
+            values: for each field `(rows, n)`, or `(1, n)` where all rows have the same.
             ids: which rows, int32; None for all.
 
         Returns:
             The rows that MuJoCo could not derive anything from, int32.
         """
-        given = np.concatenate([values[place] for place in self._order], axis=1)
+        given = np.empty_like(self._held)
+        for place, (_, columns) in zip(self._order, self._fields, strict=True):
+            given[:, columns] = values[place]
         differs = self._held != given
         differs[self._unknown] = True
         if ids is not None:

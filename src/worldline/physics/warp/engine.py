@@ -18,12 +18,12 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, mlir
 
 from worldline.errors import ConfigError, MissingExtraError, ModelError
+from worldline.host.calls import HostCall, Spec
+from worldline.host.primitive import host_primitive
 from worldline.model import Model
-from worldline.physics.autodiff import stack
 from worldline.physics.base import (
     HELD,
     NOTHING,
@@ -34,18 +34,18 @@ from worldline.physics.base import (
     picked,
     unless_failed,
 )
-from worldline.physics.warp.model import check_model, check_reads, check_variation
-from worldline.physics.warp.rows import (
+from worldline.physics.warp.batches import (
     MOVING,
     OVERFLOW,
     Capacity,
-    Job,
-    Rows,
+    Operation,
+    WarpBatch,
     derived_from,
     lost,
-    operand_names,
-    result_names,
+    operands_of,
+    results_of,
 )
+from worldline.physics.warp.model import check_model, check_reads, check_variation
 from worldline.types import Array, ArrayLike, Variation
 from worldline.warp_library import installed, warp
 
@@ -104,9 +104,9 @@ class WarpPhysics(Physics):
             name: np.asarray(getattr(data, name), np.float32) for name in (*self._held, "act")
         }
         self._memory = Capacity(nconmax, njmax), deterministic
-        self._rows: dict[tuple[str, int, tuple[str, ...]], Rows] = {}
-        #: Jobs as programs of their own, for calls that no other program makes.
-        self.programs: dict[Job, Callable[..., Any]] = {}
+        self._batches: dict[tuple[str, int, tuple[str, ...]], WarpBatch] = {}
+        #: Operations as programs of their own, for calls that no other program makes.
+        self.programs: dict[tuple[Operation, int], Callable[..., Any]] = {}
 
     def _begin(
         self,
@@ -175,7 +175,7 @@ class WarpPhysics(Physics):
         return dataclasses.replace(state, engine=state.engine._replace(derived=derived))
 
     def check_variation(self, variation: Variation) -> dict[str, Array]:
-        """See `Physics.check_variation`: of each world, if Warp can have them of each world."""
+        """A variation as float32 arrays, after a check that Warp has its fields of each world."""
         checked = super().check_variation(variation)
         check_variation(checked)
         return checked
@@ -184,55 +184,66 @@ class WarpPhysics(Physics):
         self, kind: Any, substeps: int, variation: Variation, operands: Mapping[str, ArrayLike]
     ) -> dict[str, Array]:
         """Binds the primitive and names what it returns."""
-        call = _Call(Job(kind, substeps, tuple(sorted(variation))), self)
-        values = (_real(operands[name]) for name in call.operands)
-        results = dict(zip(call.results, _warp.bind(*values, call=call), strict=True))
+        call = _WarpCall(Operation(kind, substeps, tuple(sorted(variation))), self)
+        values = (_real(operands[name]) for name in call.operand_names)
+        results = dict(zip(call.result_names, _warp.bind(*values, call=call, lead=0), strict=True))
         return results | {name: jnp.zeros(*call.spec(name)) for name in call.empty}
 
-    def rows(self, variation: tuple[str, ...], count: int) -> Rows:
+    def batch(self, variation: tuple[str, ...], count: int) -> WarpBatch:
         """Memory for so many worlds on the present device of Warp's."""
         key = (str(warp().get_device()), count, variation)
-        if key not in self._rows:
-            mj, reads, (capacity, deterministic) = self.model.mj, self.reads, self._memory
-            self._rows[key] = Rows(mj, reads, self._held, variation, count, capacity, deterministic)
-        return self._rows[key]
+        if key not in self._batches:
+            self._batches[key] = WarpBatch(
+                self.model.mj, self.reads, self._held, variation, count, *self._memory
+            )
+        return self._batches[key]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Call:
-    """The static part of a call: which engine does what."""
+class _WarpCall(HostCall):
+    """An operation of an engine on all worlds; arrays without numbers are no part of it."""
 
-    job: Job
+    operation: Operation
     physics: WarpPhysics
+
+    @property
+    def name(self) -> str:
+        """The name of the call."""
+        return f"{self.physics.model.digest} {self.operation}"
+
+    @property
+    def results(self) -> list[Spec]:
+        """Shape and dtype of each result."""
+        return [self.spec(name) for name in self.result_names]
 
     @functools.cached_property
     def _derived(self) -> tuple[str, ...]:
-        return derived_from(self.physics.model.mj, self.job.variation)
+        return derived_from(self.physics.model.mj, self.operation.variation)
 
     @functools.cached_property
-    def operands(self) -> tuple[str, ...]:
-        """The names of those that are not empty."""
-        names = operand_names(self.job, self.physics._held, self._derived)
+    def operand_names(self) -> tuple[str, ...]:
+        """The operands that are not empty."""
+        names = operands_of(self.operation, self.physics._held, self._derived)
         return tuple(name for name in names if math.prod(self.spec(name)[0]))
 
     @functools.cached_property
-    def results(self) -> tuple[str, ...]:
-        """The names of those that are not empty."""
+    def result_names(self) -> tuple[str, ...]:
+        """The results that are not empty."""
         return tuple(name for name in self._all_results if math.prod(self.spec(name)[0]))
 
     @functools.cached_property
     def empty(self) -> tuple[str, ...]:
         """The names of results without numbers, as `act` often is."""
-        return tuple(name for name in self._all_results if name not in self.results)
+        return tuple(name for name in self._all_results if name not in self.result_names)
 
     @property
     def _all_results(self) -> tuple[str, ...]:
-        return result_names(self.job, self.physics._named, self._derived)
+        return results_of(self.operation, self.physics._named, self._derived)
 
     def spec(self, name: str) -> tuple[tuple[int, ...], Any]:
         """Shape and dtype of an operand or a result of one world."""
         model = self.physics.model
-        if name in self.job.variation:
+        if name in self.operation.variation:
             return model.constant(name).shape, np.float32
         if name in self._derived:
             return np.shape(getattr(model.mj, name)), np.float32
@@ -242,9 +253,9 @@ class _Call:
         return shape, np.float32 if dtype.kind == "f" else dtype
 
     def callback(self, rows: int) -> Callable[..., Sequence[Array]]:
-        """A function of JAX's arrays that runs the job on `(rows, n)` of each operand."""
-        wp, physics, job = warp(), weakref.ref(self.physics), self.job
-        begins, gives = self.operands, self.results
+        """A function of JAX's arrays that runs the operation on `(rows, n)` of each operand."""
+        wp, physics, operation = warp(), weakref.ref(self.physics), self.operation
+        begins, gives = self.operand_names, self.result_names
 
         def run(*arrays: Any) -> None:
             owner = physics()
@@ -252,7 +263,7 @@ class _Call:
                 raise RuntimeError("the program's physics is gone")
             operands = dict(zip(begins, arrays, strict=False))
             results = dict(zip(gives, arrays[len(begins) :], strict=True))
-            owner.rows(job.variation, rows).run(job, operands, results)
+            owner.batch(operation.variation, rows).run(operation, operands, results)
 
         specs = {f"x{i}": self.spec(name) for i, name in enumerate((*begins, *gives))}
         dtypes = {x: wp.dtype_from_numpy(kind) for x, (_, kind) in specs.items()}
@@ -261,7 +272,7 @@ class _Call:
         return wp.jax_callable(
             run,
             num_outputs=len(gives),
-            graph_mode=wp.JaxCallableGraphMode.NONE,  # `Rows` has graphs of its own
+            graph_mode=wp.JaxCallableGraphMode.NONE,  # `WarpBatch` has graphs of its own
             vmap_method=None,
             output_dims={x: (rows, math.prod(shape)) for x, (shape, _) in outputs},
         )
@@ -293,38 +304,16 @@ def _real(value: ArrayLike) -> Array:
     return jnp.asarray(value, jnp.float32)
 
 
-_warp = Primitive("worldline_warp")
-_warp.multiple_results = True
+def _evaluate(*operands: Array, call: _WarpCall, lead: int) -> list[Array]:
+    programs, key = call.physics.programs, (call.operation, lead)
+    if key not in programs:
+        programs[key] = jax.jit(functools.partial(_warp.bind, call=call, lead=lead))
+    return list(programs[key](*operands))
 
 
-def _lead(call: _Call, operand: Any) -> tuple[int, ...]:
-    """The axes of the worlds, as the first operand has them in front."""
-    return tuple(operand.shape[: operand.ndim - len(call.spec(call.operands[0])[0])])
-
-
-@_warp.def_impl
-def _evaluate(*operands: Array, call: _Call) -> list[Array]:
-    programs = call.physics.programs
-    if call.job not in programs:
-        programs[call.job] = jax.jit(functools.partial(_warp.bind, call=call))
-    return list(programs[call.job](*operands))
-
-
-@_warp.def_abstract_eval
-def _shapes(first: Any, *_: Any, call: _Call) -> list[jax.core.ShapedArray]:
-    lead, specs = _lead(call, first), map(call.spec, call.results)
-    return [jax.core.ShapedArray(lead + shape, np.dtype(dtype)) for shape, dtype in specs]
-
-
-def _batch(operands: Sequence[Array], axes: Sequence[Any], *, call: _Call) -> Any:
-    results = _warp.bind(*stack(operands, axes), call=call)
-    return results, [0] * len(results)
-
-
-def _lower(ctx: Any, *operands: Any, call: _Call) -> Any:
-    """The call with all leading axes as one, without arrays that are empty."""
-    lead = _lead(call, ctx.avals_in[0])
-    rows = math.prod(lead)
+def _lower(ctx: Any, *operands: Any, call: _WarpCall, lead: int) -> Any:
+    """The call with all leading axes as one."""
+    rows = math.prod(ctx.avals_in[0].shape[:lead])
     run = call.callback(rows)
     ctx.module_context.add_keepalive(call.physics)
 
@@ -341,6 +330,5 @@ def _no_derivative(*_: Any, **__: Any) -> Any:
     raise ConfigError("the engine 'warp' has no derivatives; use physics='native' or physics='mjx'")
 
 
+_warp = host_primitive("worldline_warp", evaluate=_evaluate, lower=_lower)
 ad.primitive_jvps[_warp] = _no_derivative
-batching.primitive_batchers[_warp] = _batch
-mlir.register_lowering(_warp, _lower)

@@ -48,17 +48,13 @@ class Ant(UprightRunner):
     @property
     def changes(self) -> tuple[str, ...]:
         """The distance that the main body covers in a step."""
-        return (self._main_body_position,)
-
-    @property
-    def _main_body_position(self) -> str:
-        """The row of `xpos` that holds the main body's position."""
-        body = self.main_body
-        return f"xpos[{self.model.id('body', body) if isinstance(body, str) else body}]"
+        return ("xpos",)
 
     def velocity(self, after: PhysicsState) -> Array:
         """Mean velocity of the main body over the control step, `(2,)`, m/s."""
-        return after.changes[self._main_body_position][:2] / self.control_timestep
+        name = self.main_body
+        body = self.model.id("body", name) if isinstance(name, str) else name
+        return after.changes["xpos"][body, :2] / self.control_timestep
 
     def contact_forces(self, physics: PhysicsState) -> Array:
         """Clipped contact torque and force on each body, `(nbody, 6)`."""

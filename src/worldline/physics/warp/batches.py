@@ -1,7 +1,7 @@
 """Worlds in MuJoCo Warp's own memory, on one device: written in, run, and copied out.
 
 Nothing of a world stays here: an answer depends on what was written alone. On an NVIDIA card the
-kernels of a job are recorded once, as a CUDA graph, and played from then on.
+kernels of an operation are recorded once, as a CUDA graph, and played from then on.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Capacity(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class Operation:
     """What to do with worlds."""
 
     kind: Literal["start", "vary", "step"]
@@ -102,7 +102,7 @@ def _sizes(model: mujoco.MjModel, pairs: int, capacity: Capacity) -> Capacity:
     )
 
 
-class Rows:
+class WarpBatch:
     """Memory for a number of worlds on the present device of Warp's, and what runs there.
 
     Args:
@@ -142,55 +142,57 @@ class Rows:
         self._held, self._variation = tuple(held), tuple(variation)
         early = OF_THE_STEP.intersection(self._named) if self._refresh else ()
         self._kept = {name: self._wp.empty_like(self._array(name)) for name in sorted(early)}
-        self._graphs: dict[Job, Any] = {}
+        self._graphs: dict[Operation, Any] = {}
 
-    def run(self, job: Job, operands: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-        """Does a job.
+    def run(
+        self, operation: Operation, operands: Mapping[str, Any], results: Mapping[str, Any]
+    ) -> None:
+        """Does a operation.
 
         Args:
-            job: what to do.
+            operation: what to do.
             operands: what it begins from, by name: arrays of Warp's, `(rows, n)`.
             results: likewise, where to write what it gives.
         """
         self._data.overflow.zero_()
         for name, given in operands.items():
             self._wp.copy(self._numbers(self._array(name), given.dtype), given.flatten())
-        self._do(job)
+        self._do(operation)
         for name, result in results.items():
             array = self._kept[name] if name in self._kept else self._array(name)
             self._wp.copy(result.flatten(), self._numbers(array, result.dtype))
 
-    def _do(self, job: Job) -> None:
-        """The kernels of a job; on an NVIDIA card as a graph."""
-        kernels = {"start": self._start, "vary": self._vary, "step": self._step}[job.kind]
+    def _do(self, operation: Operation) -> None:
+        """The kernels of an operation; on an NVIDIA card as a graph."""
+        kernels = {"start": self._start, "vary": self._vary, "step": self._step}[operation.kind]
         if not self._wp.get_device().is_cuda:
-            kernels(job)
+            kernels(operation)
             return
-        if job not in self._graphs:
-            kernels(job)  # loads the kernels, which no graph may
+        if operation not in self._graphs:
+            kernels(operation)  # loads the kernels, which no graph may
             with self._wp.ScopedCapture() as capture:
-                kernels(job)
-            self._graphs[job] = capture.graph
+                kernels(operation)
+            self._graphs[operation] = capture.graph
             return
-        self._wp.capture_launch(self._graphs[job])
+        self._wp.capture_launch(self._graphs[operation])
 
-    def _vary(self, job: Job) -> None:
-        del job
+    def _vary(self, operation: Operation) -> None:
+        del operation
         if self._derived:
             self._mjw.set_const(self._model, self._data, restore=False)
 
-    def _start(self, job: Job) -> None:
+    def _start(self, operation: Operation) -> None:
         self._data.time.zero_()
         self._data.qacc_warmstart.zero_()
         for name in (FORCES | VELOCITIES).intersection(self._named):
             getattr(self._data, name).zero_()  # as MuJoCo leaves them where no sensor needs them
-        self._vary(job)
+        self._vary(operation)
         self._mjw.forward(self._model, self._data)
         self._wp.copy(self._data.qacc_warmstart, self._data.qacc)
         self._keep()
 
-    def _step(self, job: Job) -> None:
-        for _ in range(job.substeps):
+    def _step(self, operation: Operation) -> None:
+        for _ in range(operation.substeps):
             self._mjw.step(self._model, self._data)
         self._finish()
 
@@ -226,18 +228,22 @@ class Rows:
         return self._wp.array(ptr=array.ptr, dtype=dtype, shape=(size,), device=array.device)
 
 
-def operand_names(job: Job, held: Sequence[str], derived: Sequence[str]) -> tuple[str, ...]:
-    """What a job begins from, each once."""
+def operands_of(
+    operation: Operation, held: Sequence[str], derived: Sequence[str]
+) -> tuple[str, ...]:
+    """What an operation begins from, each once."""
     begins = {"vary": (), "start": ("qpos", "qvel", "act", *held), "step": (*MOVING, *held)}
-    follows = derived if job.kind == "step" else ()
-    return tuple(dict.fromkeys((*begins[job.kind], *job.variation, *follows)))
+    follows = derived if operation.kind == "step" else ()
+    return tuple(dict.fromkeys((*begins[operation.kind], *operation.variation, *follows)))
 
 
-def result_names(job: Job, fields: Sequence[str], derived: Sequence[str]) -> tuple[str, ...]:
-    """What a job gives, each once."""
+def results_of(
+    operation: Operation, fields: Sequence[str], derived: Sequence[str]
+) -> tuple[str, ...]:
+    """What an operation gives, each once."""
     gives = {
         "vary": tuple(derived),
         "start": ("qacc_warmstart", *fields, *derived),
         "step": (*MOVING, OVERFLOW, *fields),
     }
-    return tuple(dict.fromkeys(gives[job.kind]))
+    return tuple(dict.fromkeys(gives[operation.kind]))

@@ -9,7 +9,6 @@ import collections
 import copy
 import dataclasses
 import itertools
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -18,13 +17,15 @@ import mujoco
 import numpy as np
 
 from worldline.errors import ModelError
-from worldline.model import Model, field_and_row
+from worldline.model import Model
 from worldline.mujoco_c import Batch
 from worldline.physics.base import Reads
 from worldline.physics.native.constants import LastDerived, RowConstants
-from worldline.physics.native.layout import MOVING
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
+
+#: The parts of a state that are real numbers and travel on their own, beside the words.
+MOVING = ("qpos", "qvel", "act")
 
 #: MjData fields that live in the integration state.
 _STATE = {
@@ -83,7 +84,7 @@ _FEW_ROWS = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class Operation:
     """What a call does with rows."""
 
     kind: Literal["start", "step"]
@@ -103,7 +104,7 @@ class Job:
         return operands[:first], inputs, operands[last:]
 
 
-class Scratch:
+class BatchPool:
     """The batches in which the calls of one device run, one call at a time.
 
     A device has its own since a row's constants are written, and what follows from them derived,
@@ -124,63 +125,58 @@ class Scratch:
         options: mujoco.MjModel | None = None,
     ) -> None:
         self.lock = threading.Lock()
-        """To be held from a call of `rows` until its answer is read."""
+        """To be held from a call of `batch` until its answer is read."""
         self._model, self._reads, self._num_threads = model, reads, num_threads
         self._compiled = _solved_at_once(options or model.mj, reads)
         self._after_step = bool(_after_step(reads))
-        self._batches: collections.OrderedDict[_Batch, Rows] = collections.OrderedDict()
+        self._batches: collections.OrderedDict[_BatchKey, SimulationBatch] = (
+            collections.OrderedDict()
+        )
         self._last_derived: dict[tuple[str, ...], LastDerived] = {}
-        self._last: _Found | None = None
 
-    def portions(self, rows: int, job: Job) -> list[slice]:
-        """The rows of a job in portions, each to be run in one batch, one after another.
+    def portions(self, rows: int, operation: Operation) -> list[slice]:
+        """The rows of an operation in portions, each to be run in one batch, one after another.
 
         Rows that hold constants are one portion: others would write theirs over them each time.
         """
         most = rows
-        if self._persistent(job) and not job.variation:
+        if self._persistent(operation) and not operation.variation:
             most = _ROWS_A_THREAD * self._num_threads
         number = -(-rows // most) if rows else 0
         ends = (rows * i // number for i in range(number + 1))
         return [slice(*pair) for pair in itertools.pairwise(ends)]
 
-    def rows(self, rows: int, job: Job) -> Rows:
-        """The batch in which a job of so many rows is done."""
-        last = self._last
-        if last is None or last.job is not job or last.rows != rows:
-            last = self._last = _Found(job, rows, self._find(rows, job))
-        return last.found
-
-    def _find(self, rows: int, job: Job) -> Rows:
-        begins = job.kind == "start"
-        brief = begins and rows <= _FEW_ROWS and not job.variation
-        what = _Batch(
+    def batch(self, rows: int, operation: Operation) -> SimulationBatch:
+        """The batch in which an operation on so many rows is done."""
+        begins = operation.kind == "start"
+        brief = begins and rows <= _FEW_ROWS and not operation.variation
+        key = _BatchKey(
             rows,
-            job.variation,
+            operation.variation,
             threads=1 if brief else self._num_threads,
-            persistent=self._persistent(job),
+            persistent=self._persistent(operation),
         )
-        if what not in self._batches:
-            self._batches[what] = self._make(what)
+        if key not in self._batches:
+            self._batches[key] = self._make(key)
             if len(self._batches) > _KEPT_BATCHES:
                 self._batches.popitem(last=False)
-        self._batches.move_to_end(what)
-        return self._batches[what]
+        self._batches.move_to_end(key)
+        return self._batches[key]
 
-    def _persistent(self, job: Job) -> bool:
-        """See `_Batch`."""
-        return job.kind == "step" and self._after_step
+    def _persistent(self, operation: Operation) -> bool:
+        """Whether the batch of an operation keeps an MjData for each row."""
+        return operation.kind == "step" and self._after_step
 
-    def _make(self, what: _Batch) -> Rows:
-        last_derived = self._last_derived.setdefault(what.variation, LastDerived())
+    def _make(self, key: _BatchKey) -> SimulationBatch:
+        last_derived = self._last_derived.setdefault(key.variation, LastDerived())
         try:
-            batch = Batch(self._compiled, what.rows, what.threads, what.persistent)
-            return Rows(batch, self._model, self._reads, what.variation, last_derived)
+            batch = Batch(self._compiled, key.rows, key.threads, key.persistent)
+            return SimulationBatch(batch, self._model, self._reads, key.variation, last_derived)
         except ValueError as error:
             raise ModelError(str(error)) from error
 
 
-class _Batch(NamedTuple):
+class _BatchKey(NamedTuple):
     """What batches are told apart by."""
 
     rows: int
@@ -189,14 +185,6 @@ class _Batch(NamedTuple):
     persistent: bool
     """Whether functions are called after a step, which are to find what it left. In a batch for
     starts none ever is: what they would compute stays as after `mj_resetData`."""
-
-
-class _Found(NamedTuple):
-    """The batch of a job of so many rows."""
-
-    job: Job
-    rows: int
-    found: Rows
 
 
 def _solved_at_once(model: mujoco.MjModel, reads: Reads) -> mujoco.MjModel:
@@ -220,7 +208,7 @@ def _after_step(reads: Reads) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_AFTER_STEP[field] for field in read))
 
 
-class Rows:
+class SimulationBatch:
     """A batch of simulations as scratch memory, and the views through which it is read."""
 
     def __init__(
@@ -240,26 +228,22 @@ class Rows:
             if name not in _STATE
         }
         self.views = {name: batch.component(part) for name, part in _STATE.items()} | outputs
-        for name in (*reads.fields, *reads.changes):
-            self.views[name] = _view(name, self.views, model)
         varied = {name: model.constant(name).dtype for name in variation}
         self.constants = RowConstants(batch, varied, last_derived)
-        self.numbers = Numbers(batch.state, self.views, reads)
-        self._fields = [self.views[name] for name in reads.fields]
-        real = [view for view in self._fields if view.dtype.kind == "f"]
-        moving = [self.views[name] for name in MOVING]
-        #: What has a derivative, in the order of `Layout`: live views.
-        self.derived = [*moving, *real, *self.numbers.tracked]
-        self._side_by_side = [self.views["time"], *moving]
-        self._side_by_side += [self.views[name] for name in reads.changes]
-        self._changing = [self.numbers.columns[name] for name in reads.changes]
+        self.numbers = StateNumbers(batch.state, self.views, reads)
+        moving, fields = ([self.views[name] for name in them] for them in (MOVING, reads.fields))
+        self._read = [self.views["time"], *moving, *fields]
+        self._changing = [(self.views[n], self.numbers.columns[n]) for n in reads.changes]
+        real = [view for view in fields if view.dtype.kind == "f"]
+        #: What has a derivative, in the order of the results: live views.
+        self.differentiable = [*moving, *real, *self.numbers.tracked]
         batch.reset(np.zeros(1, np.int32))
         self.default = None if _RESET_READS & set(variation) else batch.state[0].copy()
         self.stage = mujoco.mjtStage.mjSTAGE_VEL if reads.refresh else mujoco.mjtStage.mjSTAGE_NONE
 
     def run(
         self,
-        job: Job,
+        operation: Operation,
         operands: Sequence[NDArray],
         ids: NDArray | None,
         results: Sequence[NDArray],
@@ -267,29 +251,40 @@ class Rows:
         """Writes rows in, runs them, copies them out.
 
         Args:
-            job: what to do.
-            operands: `(rows, n)` each; a state is float64.
+            operation: what to do.
+            operands: `(rows, n)` each, or `(1, n)` where all rows have the same; a state is
+                float64.
             ids: which rows, int32; None for all.
-            results: `(rows, n)` each, as in `Layout.host`; a state is float64.
+            results: `(rows, n)` each: state, divergence, time, `MOVING`, fields and changes.
         """
-        self.advance(job, operands, ids)
-        self._read(results, operands[0] if job.kind == "step" else results[0])
+        self.advance(operation, operands, ids)
+        state, diverged, *others = results
+        self.numbers.take(state)
+        diverged[:, 0] = self.diverged()
+        for result, view in zip(others, self._read, strict=False):
+            result[...] = view
+        before = operands[0] if operation.kind == "step" else state
+        changes = others[len(self._read) :]
+        for result, (view, columns) in zip(changes, self._changing, strict=True):
+            np.subtract(view, before[:, columns], out=result, casting="same_kind")
 
-    def advance(self, job: Job, operands: Sequence[NDArray], ids: NDArray | None) -> None:
+    def advance(
+        self, operation: Operation, operands: Sequence[NDArray], ids: NDArray | None
+    ) -> None:
         """Writes rows in and runs them."""
         at = slice(None) if ids is None else ids
-        begin, inputs, constants = job.parts(operands)
+        begin, inputs, constants = operation.parts(operands)
         self.failed.fill(False)
         if constants:
             self.failed[self.constants.write(constants, ids)] = True
         self.batch.forget_warnings()
-        if job.kind == "start":
+        if operation.kind == "start":
             qpos, qvel = begin
             self._start({"qpos": qpos, "qvel": qvel, **inputs}, ids, at)
             return
         self.numbers.put(begin[0], at)
         self._write(inputs, at)
-        self._step(job.substeps, ids)
+        self._step(operation.substeps, ids)
 
     def diverged(self) -> NDArray:
         """Which rows did not end where they should, `(rows,)` bool."""
@@ -297,7 +292,7 @@ class Rows:
 
     def _write(self, values: Mapping[str, NDArray], at: Any) -> None:
         for name, value in values.items():
-            self.views[name][at] = value[at]
+            self.views[name][at] = _rows(value, at)
 
     def _start(self, values: Mapping[str, NDArray], ids: NDArray | None, at: Any) -> None:
         if self.default is None:
@@ -327,18 +322,8 @@ class Rows:
             at = slice(None) if ids is None else ids
             self.failed[at] |= self.batch.status[at] != 0
 
-    def _read(self, results: Sequence[NDArray], before: NDArray) -> None:
-        """Copies every row out; `before` is the state from which changes count."""
-        state, diverged, *fields, numbers = results
-        self.numbers.take(state)
-        diverged[:, 0] = self.diverged()
-        for result, view in zip(fields, self._fields, strict=True):
-            result[...] = view
-        began = (before[:, columns] for columns in self._changing)
-        np.concatenate([*self._side_by_side, *began], axis=1, out=numbers)
 
-
-class Numbers:
+class StateNumbers:
     """The float64 numbers that a state is: the columns of a batch's rows without those of inputs
     that are never given, and after them what `Reads.changes` names beside them.
 
@@ -357,7 +342,7 @@ class Numbers:
         #: The columns of a batch's state, in the order of the numbers.
         self.held = np.flatnonzero(held)
         self._parts = _runs(self.held)
-        tracked = [name for name in reads.changes if name not in MOVING]
+        tracked = [name for name in reads.changes if name != "qpos"]
         #: Live views of what follows.
         self.tracked = [views[name] for name in tracked]
         ends = np.cumsum([len(self.held), *(view.shape[1] for view in self.tracked)]).tolist()
@@ -370,7 +355,7 @@ class Numbers:
     def put(self, numbers: NDArray, at: Any) -> None:
         """Writes states, `(rows, n)`, to the rows `at`."""
         for here, there in self._parts:
-            self._state[at, there] = numbers[at, here]
+            self._state[at, there] = _rows(numbers, at)[:, here]
 
     def take(self, numbers: NDArray) -> None:
         """Copies the states of all rows out."""
@@ -385,13 +370,9 @@ class Numbers:
         return slice(start, start + span.stop - span.start)
 
 
-def _view(name: str, views: Mapping[str, NDArray], model: Model) -> NDArray:
-    """What a name of `Reads` stands for, in the views of whole fields."""
-    field, row = field_and_row(name)
-    if row is None:
-        return views[field]
-    size = math.prod(model.data_field(name)[0])
-    return views[field][:, row * size : (row + 1) * size]
+def _rows(values: NDArray, at: Any) -> NDArray:
+    """Some rows of values; where all rows have the same, the one that there is."""
+    return values if len(values) == 1 else values[at]
 
 
 def _columns(part: NDArray, whole: NDArray) -> slice:

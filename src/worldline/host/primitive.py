@@ -1,0 +1,89 @@
+"""JAX primitives whose work is done by a function of this process: one maker for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from worldline.host.calls import HostCall, call_host
+from worldline.types import Array
+
+
+def host_primitive(
+    name: str,
+    *,
+    evaluate: Callable[..., Sequence[Array]] | None = None,
+    lower: Callable[..., Sequence[Any]] | None = None,
+    has_side_effect: bool = False,
+) -> Primitive:
+    """Makes a primitive with the static parameters `call`, a `HostCall`, and `lead`.
+
+    `lead` is how many axes in front of each operand are those of the worlds: 0 where it is bound
+    for one world. Any nesting of `vmap` adds to it, and reaches the host as one call.
+
+    Args:
+        name: the primitive's name.
+        evaluate: runs it on concrete arrays; by default in NumPy.
+        lower: lowers it; by default to a call of the host.
+        has_side_effect: whether it runs where nobody needs its results; `vmap` then refuses it.
+    """
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+
+    def default(ctx: Any, *operands: Any, call: HostCall, lead: int) -> Sequence[Any]:
+        return call_host(ctx, call, operands, lead=lead, has_side_effect=has_side_effect)
+
+    def batch(operands: Any, axes: Any, *, call: HostCall, lead: int) -> Any:
+        results = primitive.bind(*stack(operands, axes, call, lead), call=call, lead=lead + 1)
+        return results, [0] * len(results)
+
+    primitive.def_impl(evaluate or _evaluate)
+    primitive.def_abstract_eval(_result_avals)
+    mlir.register_lowering(primitive, lower or default)
+    if not has_side_effect:
+        batching.primitive_batchers[primitive] = batch
+    return primitive
+
+
+def stack(operands: Sequence[Array], axes: Sequence[Any], call: HostCall, lead: int) -> list[Array]:
+    """Every operand with the mapped axis in front of its `lead` others.
+
+    An operand that is the same for all worlds, and that `call` allows to be shared, gets leading
+    axes of length 1; any other is repeated.
+    """
+    arrays = [
+        x[None] if axis is None else jnp.moveaxis(x, axis, 0)
+        for x, axis in zip(operands, axes, strict=True)
+    ]
+    worlds = np.broadcast_shapes(*(x.shape[: lead + 1] for x in arrays))
+
+    def whole(index: int, x: Array) -> Array:
+        if 0 < index < call.shareable and math.prod(x.shape[: lead + 1]) == 1:
+            return x
+        return jnp.broadcast_to(x, (*worlds, *x.shape[lead + 1 :]))
+
+    return [whole(index, x) for index, x in enumerate(arrays)]
+
+
+def _result_avals(first: Any, *_: Any, call: HostCall, lead: int) -> list[jax.core.ShapedArray]:
+    worlds = first.shape[:lead]
+    return [jax.core.ShapedArray((*worlds, *s), np.dtype(kind)) for s, kind in call.results]
+
+
+def _evaluate(*operands: Array, call: HostCall, lead: int) -> list[Array]:
+    arrays = [np.asarray(x) for x in operands]
+    worlds = arrays[0].shape[:lead]
+    rows = [
+        np.ascontiguousarray(x.reshape((math.prod(x.shape[:lead]), *x.shape[lead:])))
+        for x in arrays
+    ]
+    results = [np.empty((math.prod(worlds), *shape), kind) for shape, kind in call.results]
+    call.bind(rows, results)()
+    return [jnp.asarray(x.reshape((*worlds, *x.shape[1:]))) for x in results]
