@@ -11,7 +11,7 @@ import numpy as np
 from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import XML, SuiteTask, named, random_joints, with_row
+from worldline.tasks.suite.base import XML, SuiteTask, moved, named, small_control
 from worldline.types import Array, Key
 
 
@@ -28,10 +28,7 @@ class Reacher(SuiteTask):
     target_size: float
     """Radius of the target, m."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Places of tip and target."""
-        return ("geom_xpos",)
+    fields = ("geom_xpos",)  # positions of tip and target
 
     def edit(self, root: XML) -> None:
         """Gives the target its size."""
@@ -42,19 +39,13 @@ class Reacher(SuiteTask):
         pose, turn, reach = jax.random.split(key, 3)
         angle = jax.random.uniform(turn, maxval=2 * jnp.pi)
         radius = jax.random.uniform(reach, minval=0.05, maxval=0.20)
-        x, y = radius * jnp.sin(angle), radius * jnp.cos(angle)
-        target = self.model.id("geom", "target")
-        return Start(
-            qpos=random_joints(self.model, pose),
-            qvel=jnp.zeros(2),
-            variation={"geom_pos": with_row(self.model, "geom_pos", target, (0, x), (1, y))},
-        )
+        target = jnp.stack([radius * jnp.sin(angle), radius * jnp.cos(angle)])
+        geom_pos = moved(self.model, "geom_pos", "target", (0, 1), target)
+        return self.at_rest(self.pose(pose), variation={"geom_pos": geom_pos})
 
     def to_target(self, physics: PhysicsState) -> Array:
-        """The way from tip to target, `(2,)`, m."""
-        target, tip = (self.model.id("geom", name) for name in ("target", "finger"))
-        xpos = physics.fields["geom_xpos"]
-        return (xpos[target] - xpos[tip])[:2]
+        """The vector from tip to target, `(2,)`, m."""
+        return self.offset(physics, "geom_xpos", "finger", "target")[:2]
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Angles, the way to the target, velocities."""
@@ -66,9 +57,8 @@ class Reacher(SuiteTask):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Whether the tip touches the target."""
-        tip = self.model.constant("geom_size")[self.model.id("geom", "finger"), 0]
         distance = jnp.linalg.norm(self.to_target(physics))
-        return tolerance(distance, (0.0, self.target_size + float(tip)))
+        return tolerance(distance, (0.0, self.target_size + self.size("geom_size", "finger")))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,28 +86,18 @@ class PointMassEasy(SuiteTask):
     file = "point_mass.xml"
     control_timestep: float = 0.02
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Places of point and target."""
-        return ("geom_xpos",)
-
-    def start(self, key: Key) -> Start:
-        """Anywhere, at rest."""
-        return Start(qpos=random_joints(self.model, key), qvel=jnp.zeros(2))
+    fields = ("geom_xpos",)  # positions of point and target
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Position and velocity."""
         return {"position": physics.qpos, "velocity": physics.qvel}
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
-        """Nearness, times effort."""
-        target, point = (self.model.id("geom", name) for name in ("target", "pointmass"))
-        xpos = physics.fields["geom_xpos"]
-        size = float(self.model.constant("geom_size")[target, 0])
-        distance = jnp.linalg.norm(xpos[target] - xpos[point])
+        """How near the point is to the target, times how small the controls are."""
+        size = self.size("geom_size", "target")
+        distance = jnp.linalg.norm(self.offset(physics, "geom_xpos", "pointmass", "target"))
         near = tolerance(distance, (0.0, size), margin=size)
-        effort = tolerance(action, margin=1.0, value_at_margin=0.0, sigmoid="quadratic").mean()
-        return near * (effort + 4) / 5
+        return near * (small_control(action) + 4) / 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,9 +114,5 @@ class PointMassHard(PointMassEasy):
         angle = jax.random.uniform(between, minval=least, maxval=float(np.pi) - least)
         second = first + angle * jax.random.rademacher(side, dtype=jnp.float32)
         directions = [jnp.cos(first), jnp.sin(first), jnp.cos(second), jnp.sin(second)]
-        return Start(
-            qpos=random_joints(self.model, pose),
-            qvel=jnp.zeros(2),
-            # Of the two tendons, how much each joint contributes to each.
-            variation={"wrap_prm": jnp.stack(directions)},
-        )
+        # How much each joint contributes to each of the two tendons.
+        return self.at_rest(self.pose(pose), variation={"wrap_prm": jnp.stack(directions)})

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 from xml.etree import ElementTree
@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from worldline.env.task import Outcome, Task
+from worldline.env.task import Outcome, Start, Task
 from worldline.errors import MissingExtraError
 from worldline.model import Model, ModelSource
 from worldline.physics.base import PhysicsState
-from worldline.types import Array, Key, Observation, PyTree
+from worldline.tasks.rewards import tolerance
+from worldline.types import Array, ArrayLike, Key, Observation, PyTree
 
 T = TypeVar("T")
 
@@ -83,6 +84,18 @@ class SuiteTask(Task):
     def edit(self, root: XML) -> None:
         """Changes the model's MJCF where the task needs another."""
 
+    def pose(self, key: Key) -> Array:
+        """Draws the positions of a start, `qpos` of shape `(nq,)`; by default any of the model."""
+        return random_joints(self.model, key)
+
+    def start(self, key: Key) -> Start:
+        """A pose at rest."""
+        return self.at_rest(self.pose(key))
+
+    def at_rest(self, qpos: Array, **more: dict[str, Array]) -> Start:
+        """The start with positions `(nq,)` and no velocity; `more` are other fields of `Start`."""
+        return Start(qpos=qpos, qvel=jnp.zeros(self.model.nv), **more)
+
     @abc.abstractmethod
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """The observation under dm_control's names, in its order."""
@@ -103,6 +116,23 @@ class SuiteTask(Task):
     ) -> Outcome:
         """The reward; no state ends an episode."""
         return Outcome(reward=self.reward(after, action), terminated=jnp.asarray(False))
+
+    def row(self, physics: PhysicsState, field: str, name: str) -> Array:
+        """The row of an MjData field, such as `geom_xpos` or `xmat`, that belongs to an object."""
+        return physics.fields[field][self.model.id(_kind(field), name)]
+
+    def offset(self, physics: PhysicsState, field: str, origin: str, end: str) -> Array:
+        """The vector from one object to another, `(3,)`, m; `field` is such as `geom_xpos`."""
+        return self.row(physics, field, end) - self.row(physics, field, origin)
+
+    def size(self, field: str, name: str) -> float:
+        """The first size of an object, mostly its radius, m; `field` is such as `geom_size`."""
+        return float(self.model.constant(field)[self.model.id(_kind(field), name), 0])
+
+    def sensors(self, physics: PhysicsState, *names: str) -> Array:
+        """The readings of some sensors, one after the other."""
+        readings = physics.fields["sensordata"]
+        return jnp.concatenate([readings[self.model.sensor(name)] for name in names])
 
     @property
     def camera(self) -> dict[str, str]:
@@ -154,12 +184,36 @@ def joint_values(model: Model, values: Array, *names: str) -> Array:
     return values[np.array([model.mj.jnt_qposadr[model.id("joint", name)] for name in names])]
 
 
-def with_row(model: Model, field: str, index: int, *columns: tuple[int, Array]) -> Array:
-    """A field of the model with other numbers in some columns of one row: for a variation."""
-    value = jnp.asarray(model.constant(field), jnp.float32)
-    for column, number in columns:
-        value = value.at[index, column].set(number)
-    return value
+def _kind(field: str) -> str:
+    """The kind of object that a row of a field belongs to: `geom` for `geom_xpos`."""
+    kind, _, rest = field.partition("_")
+    return kind if rest else "body"
+
+
+def moved(model: Model, field: str, name: str, columns: Sequence[int], values: Array) -> Array:
+    """A field of the model in which one object's row has other numbers in some columns.
+
+    Args:
+        model: the model.
+        field: an MjModel field such as `geom_pos`.
+        name: the object.
+        columns: the columns to change, n of them.
+        values: the numbers to put there, `(n,)`.
+    """
+    stored = jnp.asarray(model.constant(field), jnp.float32)
+    return stored.at[model.id(_kind(field), name), np.array(columns)].set(values)
+
+
+def at_least(x: ArrayLike, bound: float, margin: float, value_at_margin: float = 0.0) -> Array:
+    """1 where `x` is `bound` or more; below, less in proportion: `value_at_margin` at `margin`."""
+    return tolerance(
+        x, (bound, jnp.inf), margin=margin, value_at_margin=value_at_margin, sigmoid="linear"
+    )
+
+
+def small_control(action: Array) -> Array:
+    """How small the controls are, `()`: 1 for none, 0 where all are 1 or more."""
+    return tolerance(action, margin=1.0, value_at_margin=0.0, sigmoid="quadratic").mean()
 
 
 def random_joints(model: Model, key: Key) -> Array:
@@ -192,7 +246,7 @@ def random_rotation(key: Key) -> Array:
     return unit(jax.random.normal(key, (4,)))
 
 
-def felt(force: Array) -> Array:
+def touch_signal(force: Array) -> Array:
     """How the suite observes a touch: `log(1 + force)`, of forces that are not negative, N."""
     return jnp.log1p(jnp.maximum(force, 0.0))
 

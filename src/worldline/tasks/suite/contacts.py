@@ -92,6 +92,10 @@ class Contacts:
             gaps.append(apart - self._radius[self._on_boxes[:, 0]])
         return jnp.min(jnp.concatenate(gaps))
 
+    def free(self, qpos: Array) -> Array:
+        """Whether nothing touches in a pose `(nq,)`: `()` bool."""
+        return self.gap(qpos) > 0
+
     def _frames(self, xpos: Array, xmat: Array) -> tuple[Array, Array]:
         """Centres `(ngeom, 3)` and orientations `(ngeom, 3, 3)` of the geoms."""
         mj = self.model.mj

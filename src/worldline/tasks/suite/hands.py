@@ -14,11 +14,10 @@ from worldline.physics.base import PhysicsState
 from worldline.tasks.suite.base import (
     XML,
     SuiteTask,
-    felt,
     first_accepted,
+    moved,
     named,
-    random_joints,
-    with_row,
+    touch_signal,
 )
 from worldline.tasks.suite.contacts import Contacts
 from worldline.types import Array, Key
@@ -35,25 +34,21 @@ class BallInCupCatch(SuiteTask):
     file = "ball_in_cup.xml"
     control_timestep: float = 0.02
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Where the cup's inside and the ball are."""
-        return ("site_xpos", "xpos")
+    fields = ("site_xpos", "xpos")  # positions of the cup's inside and of the ball
 
     @functools.cached_property
     def _contacts(self) -> Contacts:
         return Contacts(self.model)
 
-    def start(self, key: Key) -> Start:
-        """The ball at rest somewhere about the cup, without touching it."""
+    def pose(self, key: Key) -> Array:
+        """The ball somewhere about the cup, without contact, `(4,)`."""
         low, high = jnp.array([-0.2, 0.2]), jnp.array([0.2, 0.5])
 
         def draw(key: Key) -> Array:
             ball = jax.random.uniform(key, (2,), minval=low, maxval=high)
             return jnp.concatenate([jnp.zeros(2), ball])
 
-        qpos = first_accepted(key, draw, lambda qpos: self._contacts.gap(qpos) > 0)
-        return Start(qpos=qpos, qvel=jnp.zeros(4))
+        return first_accepted(key, draw, self._contacts.free)
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Positions and velocities."""
@@ -62,11 +57,11 @@ class BallInCupCatch(SuiteTask):
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Whether the ball is in the cup."""
         target, plane = self.model.id("site", "target"), np.array([0, 2])
-        ball = physics.fields["xpos"][self.model.id("body", "ball"), plane]
-        miss = jnp.abs(physics.fields["site_xpos"][target, plane] - ball)
+        ball = self.row(physics, "xpos", "ball")[plane]
+        distance = jnp.abs(self.row(physics, "site_xpos", "target")[plane] - ball)
         radius = self.model.constant("geom_size")[self.model.id("geom", "ball"), 0]
         room = self.model.constant("site_size")[target, plane] - radius
-        return jnp.all(miss < jnp.asarray(room, jnp.float32)).astype(jnp.float32)
+        return jnp.all(distance < jnp.asarray(room, jnp.float32)).astype(jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,10 +71,7 @@ class Finger(SuiteTask):
     file = "finger.xml"
     control_timestep: float = 0.02
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """All that is seen is a sensor."""
-        return ("sensordata",)
+    fields = ("sensordata",)
 
     @functools.cached_property
     def _contacts(self) -> Contacts:
@@ -87,17 +79,8 @@ class Finger(SuiteTask):
         return Contacts(self.model, without=("proximal_decoration", "spinner_decoration"))
 
     def pose(self, key: Key) -> Array:
-        """Any pose in which the finger does not touch the body: `qpos`."""
-
-        def free(qpos: Array) -> Array:
-            return self._contacts.gap(qpos) > 0
-
-        return first_accepted(key, functools.partial(random_joints, self.model), free)
-
-    def sensors(self, physics: PhysicsState, *names: str) -> Array:
-        """The readings of some sensors, one after the other."""
-        readings = physics.fields["sensordata"]
-        return jnp.concatenate([readings[self.model.sensor(name)] for name in names])
+        """Any pose in which the finger does not touch the body, `(3,)`."""
+        return first_accepted(key, super().pose, self._contacts.free)
 
     def from_hinge(self, physics: PhysicsState, sensor: str) -> Array:
         """A place that a sensor measures, from the body's hinge: x and z, `(2,)`, m."""
@@ -110,7 +93,7 @@ class Finger(SuiteTask):
         return {
             "position": jnp.concatenate([angles, self.from_hinge(physics, "tip")]),
             "velocity": self.sensors(physics, *velocities),
-            "touch": felt(self.sensors(physics, "touchtop", "touchbottom")),
+            "touch": touch_signal(self.sensors(physics, "touchtop", "touchbottom")),
         }
 
 
@@ -128,10 +111,6 @@ class FingerSpin(Finger):
         named(root, "joint", "hinge").set("damping", "0.03")
         for site in ("target", "tip"):
             named(root, "site", site).set("rgba", "0 0 0 0")
-
-    def start(self, key: Key) -> Start:
-        """Any pose without contact, at rest."""
-        return Start(qpos=self.pose(key), qvel=jnp.zeros(3))
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Whether it spins."""
@@ -159,16 +138,10 @@ class FingerTurn(Finger):
         angle = jax.random.uniform(turn, minval=-jnp.pi, maxval=jnp.pi)
         center = self.model.constant("body_pos")[self.model.id("body", "spinner")]
         radius = float(self.model.constant("geom_size")[self.model.id("geom", "cap1")].sum())
-        columns = (
-            (0, float(center[0]) + radius * jnp.sin(angle)),
-            (2, float(center[2]) + radius * jnp.cos(angle)),
-        )
-        target = self.model.id("site", "target")
-        return Start(
-            qpos=self.pose(pose),
-            qvel=jnp.zeros(3),
-            variation={"site_pos": with_row(self.model, "site_pos", target, *columns)},
-        )
+        x = float(center[0]) + radius * jnp.sin(angle)
+        z = float(center[2]) + radius * jnp.cos(angle)
+        site_pos = moved(self.model, "site_pos", "target", (0, 2), jnp.stack([x, z]))
+        return self.at_rest(self.pose(pose), variation={"site_pos": site_pos})
 
     def distance(self, physics: PhysicsState) -> Array:
         """From the body's tip to the target's surface, negative inside, `()`, m."""

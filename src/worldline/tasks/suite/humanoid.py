@@ -7,10 +7,9 @@ import functools
 
 import jax.numpy as jnp
 
-from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import SuiteTask, first_accepted, random_joints
+from worldline.tasks.suite.base import SuiteTask, at_least, first_accepted, small_control
 from worldline.tasks.suite.contacts import Contacts
 from worldline.types import Array, Key
 
@@ -33,42 +32,30 @@ class Humanoid(SuiteTask):
     pure_state: bool = False
     """Observe `qpos` and `qvel` instead, `(55,)`."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Poses of the bodies, speed of the whole."""
-        return ("xmat", "xpos", "sensordata")
+    fields = ("xmat", "xpos", "sensordata")  # poses of the bodies, speed of the whole
 
     @functools.cached_property
     def _contacts(self) -> Contacts:
         return Contacts(self.model)
 
-    def start(self, key: Key) -> Start:
-        """Any pose in which nothing touches, 1.5 m above the ground, at rest."""
-
-        def free(qpos: Array) -> Array:
-            return self._contacts.gap(qpos) > 0
-
-        qpos = first_accepted(key, functools.partial(random_joints, self.model), free)
-        return Start(qpos=qpos, qvel=jnp.zeros(self.model.nv))
-
-    def body(self, physics: PhysicsState, field: str, name: str) -> Array:
-        """A field of the bodies at one of them."""
-        return physics.fields[field][self.model.id("body", name)]
+    def pose(self, key: Key) -> Array:
+        """Any pose without contact, 1.5 m above the ground, `(28,)`."""
+        return first_accepted(key, super().pose, self._contacts.free)
 
     def velocity(self, physics: PhysicsState) -> Array:
         """Of the centre of mass, `(3,)`, m/s."""
-        return physics.fields["sensordata"][self.model.sensor("torso_subtreelinvel")]
+        return self.sensors(physics, "torso_subtreelinvel")
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """What the humanoid feels of itself, or the state."""
         if self.pure_state:
             return {"position": physics.qpos, "velocity": physics.qvel}
-        torso = self.body(physics, "xmat", "torso").reshape(3, 3)
-        center = self.body(physics, "xpos", "torso")
-        limbs = [(self.body(physics, "xpos", limb) - center) @ torso for limb in _LIMBS]
+        torso = self.row(physics, "xmat", "torso").reshape(3, 3)
+        center = self.row(physics, "xpos", "torso")
+        limbs = [(self.row(physics, "xpos", limb) - center) @ torso for limb in _LIMBS]
         return {
             "joint_angles": physics.qpos[7:],
-            "head_height": self.body(physics, "xpos", "head")[2],
+            "head_height": self.row(physics, "xpos", "head")[2],
             "extremities": jnp.concatenate(limbs),
             "torso_vertical": torso[2],
             "com_velocity": self.velocity(physics),
@@ -77,30 +64,16 @@ class Humanoid(SuiteTask):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Standing, small controls, and moving or keeping still."""
-        head = self.body(physics, "xpos", "head")[2]
+        head = self.row(physics, "xpos", "head")[2]
         standing = tolerance(head, (1.4, jnp.inf), margin=0.35)
-        upright = tolerance(
-            self.body(physics, "xmat", "torso")[8],
-            (0.9, jnp.inf),
-            sigmoid="linear",
-            margin=1.9,
-            value_at_margin=0.0,
-        )
-        effort = tolerance(action, margin=1.0, value_at_margin=0.0, sigmoid="quadratic").mean()
+        upright = at_least(self.row(physics, "xmat", "torso")[8], 0.9, margin=1.9)
         velocity = self.velocity(physics)[:2]
         if not self.speed:
             moving = tolerance(velocity, margin=2.0).mean()
         else:
-            bounds = (self.speed, jnp.inf)
-            moved = tolerance(
-                jnp.linalg.norm(velocity),
-                bounds,
-                margin=self.speed,
-                value_at_margin=0.0,
-                sigmoid="linear",
-            )
-            moving = (5 * moved + 1) / 6
-        return (4 + effort) / 5 * standing * upright * moving
+            fast = at_least(jnp.linalg.norm(velocity), self.speed, margin=self.speed)
+            moving = (5 * fast + 1) / 6
+        return (4 + small_control(action)) / 5 * standing * upright * moving
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

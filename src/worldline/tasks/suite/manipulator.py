@@ -13,7 +13,14 @@ import numpy as np
 from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import XML, SuiteTask, felt, first_accepted, joint_values, remove
+from worldline.tasks.suite.base import (
+    XML,
+    SuiteTask,
+    first_accepted,
+    joint_values,
+    remove,
+    touch_signal,
+)
 from worldline.tasks.suite.contacts import Contacts, kinematics, matrix
 from worldline.types import Array, Key
 
@@ -189,11 +196,10 @@ class Manipulator(SuiteTask):
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """The arm and its touch; the hand, the object and the target."""
         angles = joint_values(self.model, physics.qpos, *_ARM)
-        touch = [physics.fields["sensordata"][self.model.sensor(name)] for name in _TOUCH]
         own = {
             "arm_pos": jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=1),
             "arm_vel": self._velocities(physics, *_ARM),
-            "touch": felt(jnp.concatenate(touch)),
+            "touch": touch_signal(self.sensors(physics, *_TOUCH)),
         }
         if not self.fully_observable:
             return own
@@ -211,14 +217,13 @@ class Manipulator(SuiteTask):
 
     def _pose(self, physics: PhysicsState, body: str) -> Array:
         """Place (x, z) and orientation (w and y of the quaternion) of a body, `(4,)`."""
-        index = self.model.id("body", body)
-        place, turn = physics.fields["xpos"][index], physics.fields["xquat"][index]
-        return jnp.concatenate([place[_XZ], turn[_WY]])
+        position, quaternion = (self.row(physics, field, body) for field in ("xpos", "xquat"))
+        return jnp.concatenate([position[_XZ], quaternion[_WY]])
 
-    def _close(self, physics: PhysicsState, *sites: str) -> Array:
-        """Whether two sites are within 1 cm, less with the distance."""
-        one, other = (physics.fields["site_xpos"][self.model.id("site", name)] for name in sites)
-        return tolerance(jnp.linalg.norm(one - other), (0.0, 0.01), margin=0.02)
+    def _close(self, physics: PhysicsState, one: str, other: str) -> Array:
+        """1 where two sites are within 1 cm, less with the distance."""
+        distance = jnp.linalg.norm(self.offset(physics, "site_xpos", other, one))
+        return tolerance(distance, (0.0, 0.01), margin=0.02)
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Nearness to the target; with a peg, of both its ends, or of the hand to it."""

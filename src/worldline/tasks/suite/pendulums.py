@@ -31,24 +31,20 @@ class PendulumSwingup(SuiteTask):
     file = "pendulum.xml"
     control_timestep: float = 0.02
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The pole's orientation."""
-        return ("xmat",)
+    fields = ("xmat",)  # the pole's orientation
 
-    def start(self, key: Key) -> Start:
-        """Any angle, at rest."""
-        angle = jax.random.uniform(key, (1,), minval=-jnp.pi, maxval=jnp.pi)
-        return Start(qpos=angle, qvel=jnp.zeros(1))
+    def pose(self, key: Key) -> Array:
+        """Any angle, `(1,)`, rad."""
+        return jax.random.uniform(key, (1,), minval=-jnp.pi, maxval=jnp.pi)
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Orientation and velocity of the pole."""
-        pole = physics.fields["xmat"][self.model.id("body", "pole")]
+        pole = self.row(physics, "xmat", "pole")
         return {"orientation": jnp.stack([pole[_ZZ], pole[_XZ]]), "velocity": physics.qvel}
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Whether the pole is upright."""
-        height = physics.fields["xmat"][self.model.id("body", "pole"), _ZZ]
+        height = self.row(physics, "xmat", "pole")[_ZZ]
         return tolerance(height, (float(np.cos(np.deg2rad(8))), 1.0))
 
 
@@ -65,16 +61,11 @@ class AcrobotSwingup(SuiteTask):
     margin: float = 1.0
     """Distance from the target at which the reward has fallen to 0.1, m; 0: it is 0 outside."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Orientations of the links, places of tip and target."""
-        return ("xmat", "site_xpos")
+    fields = ("xmat", "site_xpos")  # orientations of the links, positions of tip and target
 
-    def start(self, key: Key) -> Start:
-        """Any two angles, at rest."""
-        return Start(
-            qpos=jax.random.uniform(key, (2,), minval=-jnp.pi, maxval=jnp.pi), qvel=jnp.zeros(2)
-        )
+    def pose(self, key: Key) -> Array:
+        """Any two angles, `(2,)`, rad."""
+        return jax.random.uniform(key, (2,), minval=-jnp.pi, maxval=jnp.pi)
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Where the links point, and how fast they turn."""
@@ -87,10 +78,8 @@ class AcrobotSwingup(SuiteTask):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """How near the tip is to the target."""
-        target, tip = (self.model.id("site", name) for name in ("target", "tip"))
-        xpos = physics.fields["site_xpos"]
-        radius = float(self.model.constant("site_size")[target, 0])
-        return tolerance(jnp.linalg.norm(xpos[target] - xpos[tip]), (0.0, radius), self.margin)
+        distance = jnp.linalg.norm(self.offset(physics, "site_xpos", "tip", "target"))
+        return tolerance(distance, (0.0, self.size("site_size", "target")), self.margin)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,10 +118,7 @@ class Cartpole(SuiteTask):
     sparse: bool = False
     """Reward 1 where the cart is within 0.25 m of the middle and all poles are upright, else 0."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The poles' orientations."""
-        return ("xmat",)
+    fields = ("xmat",)  # the poles' orientations
 
     def edit(self, root: XML) -> None:
         """Puts further poles on the first; lowers the floor and moves the cameras back."""

@@ -13,7 +13,7 @@ from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
 from worldline.physics.native import NativePhysics
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import SuiteTask, felt, random_joints
+from worldline.tasks.suite.base import SuiteTask, at_least, small_control, touch_signal
 from worldline.types import Array, Key
 
 
@@ -35,13 +35,9 @@ class Walker(SuiteTask):
         """Poses of the bodies, and the speed where it matters."""
         return ("xmat", "xpos", "sensordata") if self.speed else ("xmat", "xpos")
 
-    def start(self, key: Key) -> Start:
-        """Any pose, in the air or in the ground, at rest."""
-        return Start(qpos=random_joints(self.model, key), qvel=jnp.zeros(self.model.nv))
-
     def height(self, physics: PhysicsState) -> Array:
         """Of the torso, `()`, m."""
-        return physics.fields["xpos"][self.model.id("body", "torso"), 2]
+        return self.row(physics, "xpos", "torso")[2]
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """How the bodies are turned, the torso's height, all velocities."""
@@ -54,18 +50,12 @@ class Walker(SuiteTask):
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Standing, and moving."""
         standing = tolerance(self.height(physics), (1.2, jnp.inf), margin=0.6)
-        upright = (1 + physics.fields["xmat"][self.model.id("body", "torso"), 8]) / 2
+        upright = (1 + self.row(physics, "xmat", "torso")[8]) / 2
         stand = (3 * standing + upright) / 4
         if not self.speed:
             return stand
-        speed = physics.fields["sensordata"][self.model.sensor("torso_subtreelinvel")][0]
-        move = tolerance(
-            speed,
-            (self.speed, jnp.inf),
-            margin=self.speed / 2,
-            value_at_margin=0.5,
-            sigmoid="linear",
-        )
+        speed = self.sensors(physics, "torso_subtreelinvel")[0]
+        move = at_least(speed, self.speed, margin=self.speed / 2, value_at_margin=0.5)
         return stand * (5 * move + 1) / 6
 
 
@@ -101,30 +91,19 @@ class Hopper(SuiteTask):
     file = "hopper.xml"
     control_timestep: float = 0.02
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Centres of mass of the bodies; speed and touch."""
-        return ("xipos", "sensordata")
-
-    def start(self, key: Key) -> Start:
-        """Any pose, in the air or in the ground, at rest."""
-        return Start(qpos=random_joints(self.model, key), qvel=jnp.zeros(self.model.nv))
+    fields = ("xipos", "sensordata")  # centres of mass of the bodies; speed and touch
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Positions, velocities and touch."""
-        sensors = physics.fields["sensordata"]
-        touch = [sensors[self.model.sensor(name)] for name in ("touch_toe", "touch_heel")]
         return {
             "position": physics.qpos[1:],
             "velocity": physics.qvel,
-            "touch": felt(jnp.concatenate(touch)),
+            "touch": touch_signal(self.sensors(physics, "touch_toe", "touch_heel")),
         }
 
     def standing(self, physics: PhysicsState) -> Array:
         """Whether the torso is at least 0.6 m above the foot, `()`."""
-        torso, foot = (self.model.id("body", name) for name in ("torso", "foot"))
-        height = physics.fields["xipos"][:, 2]
-        return tolerance(height[torso] - height[foot], (0.6, 2.0))
+        return tolerance(self.offset(physics, "xipos", "foot", "torso")[2], (0.6, 2.0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,8 +112,7 @@ class HopperStand(Hopper):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Standing, with small controls."""
-        effort = tolerance(action, margin=1.0, value_at_margin=0.0, sigmoid="quadratic").mean()
-        return self.standing(physics) * (effort + 4) / 5
+        return self.standing(physics) * (small_control(action) + 4) / 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,11 +121,8 @@ class HopperHop(Hopper):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Standing, times how fast it moves."""
-        speed = physics.fields["sensordata"][self.model.sensor("torso_subtreelinvel")][0]
-        hopping = tolerance(
-            speed, (2.0, jnp.inf), margin=1.0, value_at_margin=0.5, sigmoid="linear"
-        )
-        return self.standing(physics) * hopping
+        speed = self.sensors(physics, "torso_subtreelinvel")[0]
+        return self.standing(physics) * at_least(speed, 2.0, margin=1.0, value_at_margin=0.5)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,10 +136,7 @@ class CheetahRun(SuiteTask):
     file = "cheetah.xml"
     control_timestep: float = 0.01
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The speed of the whole body."""
-        return ("sensordata",)
+    fields = ("sensordata",)  # the speed of the whole body
 
     @functools.cached_property
     def _settling(self) -> NativePhysics:
@@ -193,5 +165,5 @@ class CheetahRun(SuiteTask):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """How fast it runs."""
-        speed = physics.fields["sensordata"][self.model.sensor("torso_subtreelinvel")][0]
-        return tolerance(speed, (10.0, jnp.inf), margin=10.0, value_at_margin=0.0, sigmoid="linear")
+        speed = self.sensors(physics, "torso_subtreelinvel")[0]
+        return at_least(speed, 10.0, margin=10.0)

@@ -18,7 +18,15 @@ from worldline.errors import TaskError
 from worldline.model import ModelSource
 from worldline.physics.base import PhysicsState
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import XML, SuiteTask, named, random_rotation, read, remove
+from worldline.tasks.suite.base import (
+    XML,
+    SuiteTask,
+    at_least,
+    named,
+    random_rotation,
+    read,
+    remove,
+)
 from worldline.tasks.suite.contacts import matrix
 from worldline.types import Array, Key
 
@@ -40,7 +48,7 @@ class Quadruped(SuiteTask):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """How the torso is turned, and the sensors."""
+        """The torso's orientation, and the sensors."""
         return ("xmat", "sensordata")
 
     @functools.cached_property
@@ -49,7 +57,7 @@ class Quadruped(SuiteTask):
 
     def torso(self, physics: PhysicsState) -> Array:
         """The torso's orientation, `(3, 3)`."""
-        return physics.fields["xmat"][self.model.id("body", "torso")].reshape(3, 3)
+        return self.row(physics, "xmat", "torso").reshape(3, 3)
 
     def readings(self, physics: PhysicsState, *kinds: mujoco.mjtSensor) -> Array:
         """All sensors of some kinds, in the model's order."""
@@ -62,18 +70,12 @@ class Quadruped(SuiteTask):
 
     def velocity(self, physics: PhysicsState) -> Array:
         """Of the torso in its own frame, `(3,)`, m/s."""
-        return physics.fields["sensordata"][self.model.sensor("velocimeter")]
+        return self.sensors(physics, "velocimeter")
 
     def upright(self, physics: PhysicsState, within: float = 0.0) -> Array:
         """1 where the torso leans by no more than `within` degrees, 0 upside down."""
         bound = float(np.cos(np.deg2rad(within)))
-        return tolerance(
-            self.torso(physics)[2, 2],
-            (bound, jnp.inf),
-            sigmoid="linear",
-            margin=1 + bound,
-            value_at_margin=0.0,
-        )
+        return at_least(self.torso(physics)[2, 2], bound, margin=1 + bound)
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """What the quadruped feels of itself."""
@@ -114,20 +116,12 @@ class QuadrupedMove(Quadruped):
         """Turned in any way, just above the ground, at rest."""
         turn = random_rotation(key)
         pose = self._outline.above_ground(turn, jnp.zeros(2))
-        return Start(
-            qpos=jnp.asarray(self.model.qpos0).at[:7].set(pose), qvel=jnp.zeros(self.model.nv)
-        )
+        return self.at_rest(jnp.asarray(self.model.qpos0).at[:7].set(pose))
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Uprightness, times speed."""
-        move = tolerance(
-            self.velocity(physics)[0],
-            (self.speed, jnp.inf),
-            margin=self.speed,
-            value_at_margin=0.5,
-            sigmoid="linear",
-        )
-        return self.upright(physics) * move
+        speed = self.velocity(physics)[0]
+        return self.upright(physics) * at_least(speed, self.speed, self.speed, value_at_margin=0.5)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,8 +149,8 @@ class QuadrupedFetch(Quadruped):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Also where ball and target are."""
-        return ("xmat", "sensordata", "xpos", "site_xpos")
+        """Also the positions of ball and target."""
+        return (*super().fields, "xpos", "site_xpos")
 
     def edit(self, root: XML) -> None:
         """Walls, ball and target stay."""
@@ -169,7 +163,7 @@ class QuadrupedFetch(Quadruped):
         angle = jax.random.uniform(turn_key, maxval=2 * jnp.pi)
         zero = jnp.zeros(())
         turn = jnp.stack([jnp.cos(angle / 2), zero, zero, jnp.sin(angle / 2)])
-        size = 0.9 * float(self.model.constant("geom_size")[self.model.id("geom", "floor"), 0])
+        size = 0.9 * self.size("geom_size", "floor")
         place, ball = (
             jax.random.uniform(k, (2,), minval=-size, maxval=size) for k in (place_key, ball_key)
         )
@@ -188,16 +182,16 @@ class QuadrupedFetch(Quadruped):
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Itself, the ball and the target."""
-        xpos, torso, (_, ball) = physics.fields["xpos"], self.torso(physics), self._ball
-        center = xpos[self.model.id("body", "torso")]
+        torso, (_, ball) = self.torso(physics), self._ball
+        center = self.row(physics, "xpos", "torso")
         state = jnp.stack(
             [
-                xpos[self.model.id("body", "ball")] - center,
+                self.offset(physics, "xpos", "torso", "ball"),
                 physics.qvel[ball : ball + 3] - physics.qvel[:3],
                 physics.qvel[ball + 3 : ball + 6],
             ]
         )
-        target = physics.fields["site_xpos"][self.model.id("site", "target")]
+        target = self.row(physics, "site_xpos", "target")
         return {
             **super().features(physics),
             "ball_state": (state @ torso).ravel(),
@@ -206,20 +200,15 @@ class QuadrupedFetch(Quadruped):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Near the ball, and the ball near the target."""
-        site = self.model.id
-        sites, ball = physics.fields["site_xpos"], physics.fields["xpos"][site("body", "ball")]
-        geom_size, site_size = (self.model.constant(f"{k}_size")[:, 0] for k in ("geom", "site"))
-        arena = float(geom_size[site("geom", "floor")]) * 2**0.5
+        ball = self.row(physics, "xpos", "ball")
+        arena = self.size("geom_size", "floor") * 2**0.5
 
-        def near(place: str, room: float) -> Array:
-            distance = jnp.linalg.norm((sites[site("site", place)] - ball)[:2])
-            return tolerance(
-                distance, (0.0, room), sigmoid="linear", margin=arena, value_at_margin=0.0
-            )
+        def near(site: str, more: float = 0.0) -> Array:
+            distance = jnp.linalg.norm((self.row(physics, "site_xpos", site) - ball)[:2])
+            bounds = (0.0, self.size("site_size", site) + more)
+            return tolerance(distance, bounds, sigmoid="linear", margin=arena, value_at_margin=0.0)
 
-        ball_radius = float(geom_size[site("geom", "ball")])
-        reach = near("workspace", float(site_size[site("site", "workspace")]) + ball_radius)
-        fetch = near("target", float(site_size[site("site", "target")]))
+        reach, fetch = near("workspace", self.size("geom_size", "ball")), near("target")
         return self.upright(physics) * reach * (0.5 + 0.5 * fetch)
 
 
@@ -242,8 +231,8 @@ class QuadrupedEscape(Quadruped):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Also where the torso and its workspace are."""
-        return ("xmat", "sensordata", "xpos", "site_xpos")
+        """Also the positions of the torso and its workspace."""
+        return (*super().fields, "xpos", "site_xpos")
 
     def mjcf(self) -> ModelSource:
         """The suite's model with several terrains in place of one."""
@@ -293,15 +282,14 @@ class QuadrupedEscape(Quadruped):
         ground = _Ground(self.model.mj, jnp.asarray(self.heights)[terrain])
         pose = self._outline.above_ground(turn, jnp.zeros(2), ground)
         depth = jnp.where(jnp.arange(self.terrains) == terrain, 0.0, -1000.0)
-        return Start(
-            qpos=jnp.asarray(self.model.qpos0).at[:7].set(pose),
-            qvel=jnp.zeros(self.model.nv),
+        return self.at_rest(
+            jnp.asarray(self.model.qpos0).at[:7].set(pose),
             inputs={"mocap_pos": jnp.zeros((self.terrains, 3)).at[:, 2].set(depth)},
         )
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Itself, the middle and the ground ahead."""
-        center = physics.fields["xpos"][self.model.id("body", "torso")]
+        center = self.row(physics, "xpos", "torso")
         rays = self.readings(physics, _SENSOR.mjSENS_RANGEFINDER)
         return {
             **super().features(physics),
@@ -312,15 +300,8 @@ class QuadrupedEscape(Quadruped):
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """How far from the middle."""
         size = float(self.model.mj.hfield_size[0, 0])
-        place = physics.fields["site_xpos"][self.model.id("site", "workspace")]
-        escaped = tolerance(
-            jnp.linalg.norm(place),
-            (size, jnp.inf),
-            margin=size,
-            value_at_margin=0.0,
-            sigmoid="linear",
-        )
-        return self.upright(physics, within=20.0) * escaped
+        distance = jnp.linalg.norm(self.row(physics, "site_xpos", "workspace"))
+        return self.upright(physics, within=20.0) * at_least(distance, size, margin=size)
 
 
 def _without_ball(root: XML) -> None:

@@ -17,10 +17,9 @@ from worldline.tasks.suite.base import (
     XML,
     SuiteTask,
     joint_values,
+    moved,
     named,
-    random_joints,
     random_rotation,
-    with_row,
 )
 from worldline.types import Array, Key
 
@@ -51,7 +50,7 @@ class Fish(SuiteTask):
 
     def upright(self, physics: PhysicsState) -> Array:
         """The height of the torso's axis z, from -1 to 1, `()`."""
-        return physics.fields["xmat"][self.model.id("body", "torso"), 8]
+        return self.row(physics, "xmat", "torso")[8]
 
     def joint_angles(self, physics: PhysicsState) -> Array:
         """Of tail and fins, `(7,)`, rad."""
@@ -65,18 +64,11 @@ class FishUpright(Fish):
     Observation `(21,)`: joint angles, uprightness, velocities. Action `(5,)`. Reward: uprightness.
     """
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """How the torso is turned."""
-        return ("xmat",)
+    fields = ("xmat",)  # the torso's orientation
 
     def edit(self, root: XML) -> None:
         """Hides the target, which plays no part."""
         named(root, "geom", "target").set("rgba", "0 0 0 0")
-
-    def start(self, key: Key) -> Start:
-        """Turned in any way, at rest."""
-        return Start(qpos=self.pose(key), qvel=jnp.zeros(self.model.nv))
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Joint angles, uprightness, velocities."""
@@ -99,29 +91,20 @@ class FishSwim(Fish):
     Action `(5,)`. Reward: how near the mouth is to the target, and a little for being upright.
     """
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """How the torso is turned; where mouth and target are."""
-        return ("xmat", "geom_xpos", "geom_xmat")
+    fields = ("xmat", "geom_xpos", "geom_xmat")  # of the torso, the mouth and the target
 
     def start(self, key: Key) -> Start:
         """Turned in any way, at rest; a target somewhere around."""
         pose, place = jax.random.split(key)
         low, high = jnp.array([-0.4, -0.4, 0.1]), jnp.array([0.4, 0.4, 0.3])
         target = jax.random.uniform(place, (3,), minval=low, maxval=high)
-        index = self.model.id("geom", "target")
-        columns = [(axis, target[axis]) for axis in range(3)]
-        return Start(
-            qpos=self.pose(pose),
-            qvel=jnp.zeros(self.model.nv),
-            variation={"geom_pos": with_row(self.model, "geom_pos", index, *columns)},
-        )
+        geom_pos = moved(self.model, "geom_pos", "target", (0, 1, 2), target)
+        return self.at_rest(self.pose(pose), variation={"geom_pos": geom_pos})
 
     def to_target(self, physics: PhysicsState) -> Array:
-        """The way from mouth to target in the mouth's frame, `(3,)`, m."""
-        target, mouth = (self.model.id("geom", name) for name in ("target", "mouth"))
-        xpos = physics.fields["geom_xpos"]
-        return (xpos[target] - xpos[mouth]) @ physics.fields["geom_xmat"][mouth].reshape(3, 3)
+        """The vector from mouth to target in the mouth's frame, `(3,)`, m."""
+        mouth = self.row(physics, "geom_xmat", "mouth").reshape(3, 3)
+        return self.offset(physics, "geom_xpos", "mouth", "target") @ mouth
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Joint angles, uprightness, the way to the target, velocities."""
@@ -134,8 +117,7 @@ class FishSwim(Fish):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Nearness, seven parts of eight, and uprightness."""
-        size = self.model.constant("geom_size")[:, 0]
-        radii = float(size[self.model.id("geom", "mouth")] + size[self.model.id("geom", "target")])
+        radii = self.size("geom_size", "mouth") + self.size("geom_size", "target")
         distance = jnp.linalg.norm(self.to_target(physics))
         near = tolerance(distance, (0.0, radii), margin=2 * radii)
         return (7 * near + (self.upright(physics) + 1) / 2) / 8
@@ -155,10 +137,7 @@ class Swimmer(SuiteTask):
     links: int
     """Links of the chain, at least 3."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Poses of head, nose and target; velocities of the links."""
-        return ("xmat", "geom_xpos", "sensordata")
+    fields = ("xmat", "geom_xpos", "sensordata")  # head, nose and target; the links' velocities
 
     def edit(self, root: XML) -> None:
         """Hangs the links one on the other, and moves the cameras back for a long chain."""
@@ -189,23 +168,20 @@ class Swimmer(SuiteTask):
         """Bent in any way, at rest; the target is near in one episode of five."""
         pose, near, place = jax.random.split(key, 3)
         reach = jnp.where(jax.random.bernoulli(near, 0.2), 0.3, 2.0)
-        x, y = reach * jax.random.uniform(place, (2,), minval=-1.0, maxval=1.0)
-        target, light = self.model.id("geom", "target"), self.model.id("light", "target_light")
-        return Start(
-            qpos=random_joints(self.model, pose),
-            qvel=jnp.zeros(self.model.nv),
+        target = reach * jax.random.uniform(place, (2,), minval=-1.0, maxval=1.0)
+        marks = {"geom_pos": "target", "light_pos": "target_light"}
+        return self.at_rest(
+            self.pose(pose),
             variation={
-                "geom_pos": with_row(self.model, "geom_pos", target, (0, x), (1, y)),
-                "light_pos": with_row(self.model, "light_pos", light, (0, x), (1, y)),
+                field: moved(self.model, field, name, (0, 1), target)
+                for field, name in marks.items()
             },
         )
 
     def to_target(self, physics: PhysicsState) -> Array:
-        """The way from nose to target in the head's frame, `(2,)`, m."""
-        target, nose = (self.model.id("geom", name) for name in ("target", "nose"))
-        xpos = physics.fields["geom_xpos"]
-        head = physics.fields["xmat"][self.model.id("body", "head")].reshape(3, 3)
-        return ((xpos[target] - xpos[nose]) @ head)[:2]
+        """The vector from nose to target in the head's frame, `(2,)`, m."""
+        head = self.row(physics, "xmat", "head").reshape(3, 3)
+        return (self.offset(physics, "geom_xpos", "nose", "target") @ head)[:2]
 
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """Joint angles, the way to the target, velocities of the links."""
@@ -219,7 +195,7 @@ class Swimmer(SuiteTask):
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """How near the nose is to the target."""
-        size = float(self.model.constant("geom_size")[self.model.id("geom", "target"), 0])
+        size = self.size("geom_size", "target")
         distance = jnp.linalg.norm(self.to_target(physics))
         return tolerance(distance, (0.0, size), margin=5 * size, sigmoid="long_tail")
 
