@@ -11,9 +11,6 @@ An update is two programs: one acts (a rollout, which calls the engine), one rem
 (pure arithmetic). Each is traced once. `update` does not change its arguments: who holds an older
 state can go on from it, which costs a copy of the replay buffer for each update. `update_in_place`,
 which `run` calls, writes into the replay buffer that it is given, and learns the same.
-
-The configuration is in `sac_config`, the networks in `sac_networks`, what they minimise in
-`sac_losses`, the training state in `sac_state`.
 """
 
 from __future__ import annotations
