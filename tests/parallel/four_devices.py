@@ -52,10 +52,10 @@ def test_worlds_are_the_same_bit_for_bit_and_each_on_its_device(env, mesh):
     assert [shard.data.shape[0] for shard in shares] == [B // 4] * 4
 
 
-def test_each_device_has_rows_of_its_own(env, mesh):
+def test_each_device_has_simulations_of_its_own(env, mesh):
     worlds = worldline.Worlds(env, B, domain=DOMAIN, mesh=mesh)
     jax.block_until_ready(steps_of(worlds))
-    devices = {device for device, devices in worlds.env.physics._scratches if devices == 4}
+    devices = {device for device, devices in worlds.env.physics._pools if devices == 4}
     assert devices == {0, 1, 2, 3}
 
 
