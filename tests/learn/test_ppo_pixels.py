@@ -165,6 +165,13 @@ def test_mistakes_are_told():
         dataclasses.replace(CONFIG, cutout=-1)
 
 
+def test_an_image_without_an_encoder_is_told():
+    blind = actor_critic(dataclasses.replace(CONFIG, actor_obs=("state",)))
+    learner = ppo(Worlds(spot_env(), CONFIG.num_worlds), CONFIG, networks=blind)
+    with pytest.raises(ConfigError, match="no encoder for the image 'pixels/top'; give ActorCrit"):
+        learner.init(jax.random.key(0))
+
+
 @pytest.mark.exhaustive
 def test_it_learns_what_only_the_image_tells():
     """Without seeing, the mean of 1 - E[x^2] over a uniform place in +-0.8 is 0.787 a step."""

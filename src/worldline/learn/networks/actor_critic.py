@@ -10,6 +10,7 @@ import jax
 from worldline.errors import ConfigError
 from worldline.learn.networks.network import Network
 from worldline.learn.networks.vision import ImageEncoder, Observed
+from worldline.rendering.camera import image_names
 from worldline.types import Array, PyTree
 
 
@@ -58,18 +59,14 @@ class ActorCritic(eqx.Module):
         """Whether actor or critic has a memory."""
         return bool(jax.tree.leaves((self.actor.start(), self.critic.start())))
 
-    def act(self, memory: PyTree, obs: Observed) -> tuple[PyTree, Any]:
-        """The actor's memory after a step, and the distribution of actions."""
-        return self.actor.step(memory, self.encoder(obs))
-
     def value(self, memory: PyTree, critic_obs: Observed) -> tuple[PyTree, Array]:
         """The critic's memory after a step, and the value, `(...)`."""
-        memory, value = self.critic.step(memory, self._seen_by_critic(critic_obs))
+        memory, value = self.critic.step(memory, self._encoder_of_critic(critic_obs))
         return memory, value[..., 0]
 
     def values(self, memory: PyTree, critic_obs: Observed, first: Array) -> tuple[PyTree, Array]:
         """The critic's memory after each of T steps, as `Network.over`, and the values `(T, n)`."""
-        memory, value = self.critic.over(memory, self._seen_by_critic(critic_obs), first)
+        memory, value = self.critic.over(memory, self._encoder_of_critic(critic_obs), first)
         return memory, value[..., 0]
 
     def evaluate(self, segments: Segments) -> tuple[Any, Array]:
@@ -90,21 +87,33 @@ class ActorCritic(eqx.Module):
         _, value = self.critic.over(critic_memory, seen_by_critic, first)
         return distribution, value[..., 0]
 
-    def _seen_by_critic(self, obs: Observed) -> Array:
-        encoder = self.encoder if self.critic_encoder is None else self.critic_encoder
-        return encoder(obs)
+    @property
+    def _encoder_of_critic(self) -> ImageEncoder:
+        return self.encoder if self.critic_encoder is None else self.critic_encoder
 
     def centred(self, obs: Observed, critic_obs: Observed) -> ActorCritic:
-        """With encoders that subtract the mean of the images of these observations, `(n, ...)`."""
+        """With encoders that subtract the mean of the images of these observations, `(n, ...)`.
+
+        Raises:
+            ConfigError: an image has no encoder.
+        """
         other = self.critic_encoder
+        for seen, encoder in ((obs, self.encoder), (critic_obs, self._encoder_of_critic)):
+            if missing := sorted(set(image_names(seen)) - set(encoder.names)):
+                raise ConfigError(
+                    f"the networks have no encoder for the image {missing[0]!r}; give ActorCritic "
+                    "an ImageEncoder, or take the image out of actor_obs and critic_obs"
+                )
         return ActorCritic(
             self.actor, self.critic, self.encoder.centred(obs), other and other.centred(critic_obs)
         )
 
     def parts(self) -> dict[str, PyTree]:
         """What another run can begin with; a shared encoder goes with either part."""
-        other = self.encoder if self.critic_encoder is None else self.critic_encoder
-        return {"actor": (self.encoder, self.actor), "critic": (other, self.critic)}
+        return {
+            "actor": (self.encoder, self.actor),
+            "critic": (self._encoder_of_critic, self.critic),
+        }
 
 
 def _swapped(x: Array) -> Array:
