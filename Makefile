@@ -50,7 +50,7 @@ fast: $(INSTALLED)
 	$(pytest) -m "not slow and not exhaustive"
 
 # One part in PARTS of the engines' and tasks' exhaustive tests, another one each day.
-PARTS ?= 36
+PARTS ?= 144
 PART  ?= $(shell expr $$(date +%j | sed 's/^0*//') % $(PARTS))
 part: $(INSTALLED)
 	WORLDLINE_PART=$(PART)/$(PARTS) $(pytest) -m exhaustive tests/physics tests/tasks
