@@ -17,6 +17,7 @@ from scipy import stats
 
 import toys
 from worldline.env.env import Env
+from worldline.env.task import Start
 from worldline.env.worlds import Worlds
 from worldline.errors import VariationError
 from worldline.model import Model
@@ -325,6 +326,48 @@ def test_constants_are_drawn_again_within_an_episode():
     assert [i + 1 for i, change in enumerate(changed) if change] == [4, 8, 10]
     assert sum(stayed) == 7
     assert (np.asarray(state.steps) == 0).all()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Damped(toys.Puck):
+    """The puck, with a damping of both slides that the task draws: 1 to 2 N s/m."""
+
+    mjcf_text: str = toys.PUCK.replace('type="slide"', 'type="slide" damping="0.5"')
+
+    def start(self, key: Any) -> Start:
+        key, damping_key = jax.random.split(key)
+        damping = jax.random.uniform(damping_key, (2,), minval=1.0, maxval=2.0)
+        start = super().start(key)
+        return dataclasses.replace(start, variation={"dof_damping": damping})
+
+
+@pytest.mark.parametrize("context", [[], ["joint_damping"]])
+def test_what_the_task_drew_holds_where_the_domain_draws_nothing(context):
+    """A domain doubles the damping along x, the context triples both; later they draw again."""
+    domain = Domain(scale(joint("x").damping, Uniform(2.0, 2.0)))
+    factor = {"joint_damping": 3.0} if context else None
+    env = Env(Damped(episode_length=7), "fake", context)
+    worlds = Worlds(env, 3, domain=domain, context=factor, resample_every=2)
+    state = worlds.reset(jax.random.key(1))
+    episodes = []
+    for _ in range(21):
+        drawn = np.asarray(state.env.drawn["dof_damping"])
+        assert ((drawn >= 1) & (drawn <= 2)).all()
+        expected = drawn * [2, 1] * (3 if context else 1)
+        np.testing.assert_allclose(state.variation["dof_damping"], expected, rtol=1e-6)
+        episodes.append(drawn)
+        state, _ = worlds.step(state, np.zeros((3, 2), np.float32))
+    assert len(np.unique(episodes)) == 3 * 3 * 2  # three episodes of three worlds, and two slides
+
+
+def test_a_context_in_the_middle_of_an_episode_knows_what_the_task_drew():
+    env = Env(Damped(), "fake", ["joint_damping"])
+    state = env.reset(jax.random.key(2))
+    drawn = np.asarray(state.variation["dof_damping"])
+    varied = env.vary(state, {}, {"joint_damping": 4.0})
+    np.testing.assert_allclose(varied.variation["dof_damping"], 4 * drawn, rtol=1e-6)
+    again = env.vary(varied, {"dof_damping": jnp.array([0.5, 1.0])})
+    np.testing.assert_allclose(again.variation["dof_damping"], [2.0, 4.0])
 
 
 def test_a_world_goes_on_under_its_new_constants():

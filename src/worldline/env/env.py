@@ -18,7 +18,7 @@ from worldline.env.observer import Observer
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.physics import Engine, make_physics
-from worldline.physics.base import PhysicsState
+from worldline.physics.base import PhysicsState, check_variation
 from worldline.rendering.camera import Camera
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
 from worldline.variation.context import Context, Feature
@@ -47,6 +47,8 @@ class EnvState(eqx.Module):
     """The task's metrics, `()` each; zeros after a reset."""
     context: dict[str, Array]
     """The value of each context feature, `()`."""
+    drawn: Variation
+    """The constants that the task drew at the start of the episode."""
     taken: Array
     """Control steps of the task that the last step took, `()` int32; 0 after a reset."""
 
@@ -187,7 +189,7 @@ class Env:
             context: values of context features, `()` each; the others have their defaults.
             mask: `()` bool; where False nothing is simulated and the result is unspecified.
         """
-        return self._begin(self.task.start(key), variation, context, mask)
+        return self.begin(self.task.start(key), variation, context, mask=mask)
 
     def reset_to(
         self,
@@ -219,7 +221,7 @@ class Env:
             if np.shape(value) != (size,):
                 raise TaskError(f"{name} has shape {np.shape(value)}; the model's is ({size},)")
             chosen[name] = jnp.asarray(value, jnp.float32)
-        return self._begin(dataclasses.replace(start, **chosen), variation, context, True)
+        return self.begin(dataclasses.replace(start, **chosen), variation, context)
 
     def vary(
         self,
@@ -231,11 +233,11 @@ class Env:
 
         Args:
             state: the world; it has a value for each field of `variation` already.
-            variation: as in `reset`.
+            variation: as in `reset`; other fields keep their values.
             context: as in `reset`; None keeps the values.
         """
         values = self.context.complete(self.model, state.context if context is None else context)
-        drawn = self.context.variation(self.model, values, variation)
+        drawn = self.context.variation(self.model, values, {**state.drawn, **variation})
         physics = self.physics.vary(state.physics, {**state.variation, **drawn})
         obs = self.observer.with_context(state.obs, values)
         return dataclasses.replace(state, physics=physics, obs=obs, context=values)
@@ -288,6 +290,7 @@ class Env:
             diverged=~healthy,
             metrics=keep(outcome.metrics, self._zero_metrics()),
             context=state.context,
+            drawn=state.drawn,
             taken=taken,
         )
 
@@ -375,16 +378,18 @@ class Env:
             return jnp.asarray(array, jnp.float32)
         return np.array(array, np.float32)
 
-    def _begin(
+    def begin(
         self,
         start: Start,
-        variation: Variation | None,
-        context: Mapping[str, ArrayLike] | None,
-        mask: ArrayLike,
+        variation: Variation | None = None,
+        context: Mapping[str, ArrayLike] | None = None,
+        *,
+        mask: ArrayLike = True,
     ) -> EnvState:
-        """The world at a start."""
+        """A world at a start that the task drew; the other arguments are those of `reset`."""
         values = self.context.complete(self.model, context or {})
-        drawn = {**start.variation, **(variation or {})}
+        own = check_variation(self.model, start.variation)
+        drawn = {**own, **(variation or {})}
         physics = self.physics.start(
             jnp.asarray(start.qpos, jnp.float32),
             jnp.asarray(start.qvel, jnp.float32),
@@ -401,6 +406,7 @@ class Env:
             diverged=physics.diverged,
             metrics=self._zero_metrics(),
             context=values,
+            drawn=own,
             taken=jnp.int32(0),
         )
 

@@ -303,9 +303,10 @@ class Worlds:
     ) -> WorldsState:
         """One world at the start of an episode, without the ranges, which all worlds share."""
         next_key, start_key, *draw_keys = jax.random.split(key, 4)
-        variation, context = self._draw(ranges, draw_keys, episode_index, fixed)
+        start = self.env.task.start(start_key)
+        variation, context = self._draw(ranges, draw_keys, episode_index, fixed, start.variation)
         return WorldsState(
-            env=self.env.reset(start_key, variation, context, mask=mask),
+            env=self.env.begin(start, variation, context, mask=mask),
             key=next_key,
             steps=jnp.zeros((), jnp.int32),
             episode_return=jnp.zeros(()),
@@ -316,13 +317,21 @@ class Worlds:
         )
 
     def _draw(
-        self, ranges: Ranges, keys: Sequence[Key], episode_index: Array, fixed: Parameters
+        self,
+        ranges: Ranges,
+        keys: Sequence[Key],
+        episode_index: Array,
+        fixed: Parameters,
+        start: Variation,
     ) -> Parameters:
-        """A world's variation and context: the fixed ones, replaced by what is drawn."""
+        """A world's variation and context: the fixed ones, replaced by what is drawn.
+
+        The domain changes the model's constants, or those that the task drew at the start.
+        """
         variation, context = map(dict, fixed)
         domain_key, context_key = keys
         if self.domain is not None:
-            variation |= self.domain(domain_key, self.env.model, ranges)
+            variation |= self.domain(domain_key, self.env.model, ranges, start)
         if self.context is not None:
             context |= self.context(context_key, episode_index, ranges)
         return variation, context
@@ -365,7 +374,9 @@ class Worlds:
             keys = jax.random.wrap_key_data(state.key, impl=impl)
             next_key, *draw_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
             draw_again = jax.vmap(functools.partial(self._draw, state.ranges))
-            variation, context = draw_again(draw_keys, state.episode_index, state.fixed)
+            variation, context = draw_again(
+                draw_keys, state.episode_index, state.fixed, state.env.drawn
+            )
             varied = jax.vmap(self.env.vary)(state.env, variation, context)
             moved = varied, jax.random.key_data(next_key)
             still = state.env, state.key

@@ -21,7 +21,7 @@ from worldline.errors import VariationError, did_you_mean
 from worldline.model import Model
 from worldline.types import Array, ArrayLike, Key, Variation
 from worldline.variation.distributions import Choice, Distribution
-from worldline.variation.domain import Ranges
+from worldline.variation.domain import Constants, Ranges
 from worldline.variation.targets import actuator_strength
 
 if TYPE_CHECKING:
@@ -32,18 +32,7 @@ Values: TypeAlias = Mapping[str, Array]
 
 #: Gives the fields that follow from a feature's value: `(model, constants, value) -> fields`, where
 #: `constants` has the present value of every field of the world.
-Drive: TypeAlias = Callable[[Model, "Constants", Array], dict[str, Array]]
-
-
-class Constants(dict[str, Array]):
-    """A world's constants by field: those that were drawn or written, else the model's."""
-
-    def __init__(self, model: Model, drawn: Variation) -> None:
-        super().__init__(drawn)
-        self._model = model
-
-    def __missing__(self, field: str) -> Array:
-        return jnp.asarray(self._model.constant(field), jnp.float32)
+Drive: TypeAlias = Callable[[Model, Constants, Array], dict[str, Array]]
 
 
 @dataclasses.dataclass(frozen=True)

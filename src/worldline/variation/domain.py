@@ -40,6 +40,17 @@ Per: TypeAlias = Literal["object", "world"]
 Ranges: TypeAlias = Mapping[str, PyTree]
 
 
+class Constants(dict[str, Array]):
+    """A world's constants by field: those that were drawn or written, else the model's."""
+
+    def __init__(self, model: Model, drawn: Variation) -> None:
+        super().__init__(drawn)
+        self._model = model
+
+    def __missing__(self, field: str) -> Array:
+        return jnp.asarray(self._model.constant(field), jnp.float32)
+
+
 class AbstractDomain(abc.ABC):
     """Draws the constants of a world: a pure function of a key, the model and the ranges."""
 
@@ -47,8 +58,17 @@ class AbstractDomain(abc.ABC):
     ranges: Ranges
 
     @abc.abstractmethod
-    def __call__(self, key: Key, model: Model, ranges: Ranges) -> Variation:
-        """Draws the constants of one world, from those of the model and no earlier draw."""
+    def __call__(
+        self, key: Key, model: Model, ranges: Ranges, start: Variation | None = None
+    ) -> Variation:
+        """Draws the constants of one world, from those at the start and no earlier draw.
+
+        Args:
+            key: decides the draws.
+            model: the model.
+            ranges: the present parameters, in the structure of the attribute `ranges`.
+            start: the constants that the task drew for the episode; the others are the model's.
+        """
 
     @abc.abstractmethod
     def fields(self, model: Model) -> frozenset[str]:
@@ -189,17 +209,16 @@ class Domain(AbstractDomain):
             raise VariationError(f"two terms are called {twice[0]!r}; give one of them a name=")
         self.ranges: dict[str, PyTree] = {term.name: term.distribution for term in terms}
 
-    def __call__(self, key: Key, model: Model, ranges: Ranges) -> Variation:
+    def __call__(
+        self, key: Key, model: Model, ranges: Ranges, start: Variation | None = None
+    ) -> Variation:
         """The constants of one world."""
-        variation: dict[str, Array] = {}
+        constants = Constants(model, start or {})
         for term, term_key in zip(self.terms, jax.random.split(key, len(self.terms)), strict=True):
             drawn = term.draw(term_key, model, ranges[term.name])
             for target in term.targets:
-                value = variation.get(target.field)
-                if value is None:
-                    value = jnp.asarray(model.constant(target.field), jnp.float32)
-                variation[target.field] = term.apply(target, model, value, drawn)
-        return variation
+                constants[target.field] = term.apply(target, model, constants[target.field], drawn)
+        return {field: constants[field] for field in sorted(self.fields(model))}
 
     def fields(self, model: Model) -> frozenset[str]:
         """The model fields that its terms change."""
@@ -253,7 +272,8 @@ class CustomDomain(AbstractDomain):
     """A domain from a function of one's own.
 
     Args:
-        function: `(key, model, ranges) -> variation`, pure; fields of the whole field's shape.
+        function: `(key, model, ranges) -> variation`, pure; fields of the whole field's shape,
+            which replace those that the task draws.
         ranges: its parameters, a dict of arrays or distributions.
     """
 
@@ -263,7 +283,9 @@ class CustomDomain(AbstractDomain):
         self._function = function
         self.ranges = dict(ranges or {})
 
-    def __call__(self, key: Key, model: Model, ranges: Ranges) -> Variation:
+    def __call__(
+        self, key: Key, model: Model, ranges: Ranges, start: Variation | None = None
+    ) -> Variation:
         """The constants of one world."""
         return self._function(key, model, ranges)
 
