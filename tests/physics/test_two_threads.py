@@ -109,9 +109,7 @@ print("finished", *map(len, rounds))
 @pytest.mark.slow
 @pytest.mark.parametrize("clock", ["MuJoCo's", "own"])
 def test_plain_steps_keep_their_timers_warnings_and_results(clock, tmp_path):
-    script = SCRIPT.format(
-        plain=toys.ARM, worlds=toys.ARM, seconds=SECONDS, limit=8 * SECONDS - 20
-    )
+    script = SCRIPT.format(plain=toys.ARM, worlds=toys.ARM, seconds=SECONDS, limit=8 * SECONDS - 20)
     done = subprocess.run(
         [sys.executable, "-c", script, clock],
         cwd=tmp_path,
