@@ -78,7 +78,7 @@ def rate(config: DevicesBench, cores: int, processes: int = 1, devices: int = 1)
         command = [
             sys.executable,
             "-m",
-            "worldline.cli.main",
+            "worldline.cli",
             "train",
             config.task,
             "--out",

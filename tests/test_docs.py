@@ -13,9 +13,9 @@ import pytest
 
 import worldline.report
 import worldline.train.run
+from worldline.cli import commands
 from worldline.cli import main as cli
 from worldline.cli.arguments import parse, take_task, train_settings
-from worldline.cli.settings import SETTINGS
 from worldline.errors import RendererUnavailableError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.sac import SACConfig, sac
@@ -82,7 +82,7 @@ def run_shell(code: str) -> None:
             continue
         command, *rest = arguments
         if command in ("eval", "render", "resume"):
-            parse(SETTINGS[command], rest, f"worldline {command}")
+            parse(getattr(commands, command.capitalize()), rest, f"worldline {command}")
         elif command == "train" and "--out" not in rest:
             train_settings(*take_task(rest))
         elif command == "train":

@@ -13,9 +13,9 @@ import tyro
 
 import worldline
 from worldline import tuning as compilation_cache
+from worldline.cli import commands
 from worldline.cli import main as cli
 from worldline.cli.arguments import parse
-from worldline.cli.settings import SETTINGS
 from worldline.errors import ConfigError, RendererUnavailableError
 from worldline.tasks.registry import list_tasks
 from worldline.train import run as train_module
@@ -277,7 +277,7 @@ def test_a_policy_for_another_observation_is_an_error_of_one_line(run, capsys):
 def test_errors_of_tyro_are_read_as_this_version_writes_them(options, said):
     """`in_one_line` reads the boxes that tyro draws for errors."""
     with pytest.raises(ConfigError) as error:
-        parse(SETTINGS["render"], [*["run"] * bool(options), *options.split()], "worldline render")
+        parse(commands.Render, [*["run"] * bool(options), *options.split()], "worldline render")
     hint = f"tyro {tyro.__version__} writes errors otherwise than 1.0.17; adapt `in_one_line`"
     assert str(error.value) == f"{said}; see `worldline render --help`", hint
 
@@ -309,7 +309,7 @@ def help_of(capsys, *command):
 def test_without_a_command_the_usage(argv, capsys):
     assert cli.main(argv) == 0
     said = capsys.readouterr().out
-    assert all(f"\n  {command} " in said for command in cli._COMMANDS)
+    assert all(f"\n  {command} " in said for command in cli.COMMANDS)
 
 
 def test_the_version(capsys):
@@ -362,6 +362,26 @@ def test_the_list_of_tasks_is_true(capsys):
         assert shown[name] == [*spaces, rate, str(env.task.episode_length), "native, mjx, warp"]
     # MJX has not all that the fish is made of.
     assert shown["suite/fish-swim"][-1] == "native, warp"
+
+
+LIST_WITHOUT_ENGINES = """
+import sys
+sys.modules |= {"mujoco.mjx": None, "mujoco_warp": None}
+from worldline.cli import listing
+listing.list_tasks = lambda: ["robot/reach"]
+print(*listing.tasks(), sep="\\n")
+"""
+
+
+def test_the_list_names_what_to_install_for_an_engine_that_is_missing():
+    command = [sys.executable, "-c", LIST_WITHOUT_ENGINES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    _, reach, *engines = done.stdout.splitlines()
+    assert reach.endswith("  native")
+    assert engines == [
+        f"the engine {engine!r} needs an optional library: pip install 'worldline[{engine}]'"
+        for engine in ("mjx", "warp")
+    ]
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

@@ -27,7 +27,7 @@ def test_a_log_gets_plain_lines():
     assert ", return 812, best evaluation 2100, " in lines[2]
     assert lines[3] == "the best policy so far is saved"
     assert lines[4].startswith("100% 4M of 4M steps")
-    assert ", return 900, best evaluation 2100, 0:00 left" in lines[4]
+    assert ", return 900, best evaluation 2100, 0:00:00 left" in lines[4]
     assert "\x1b" not in log.getvalue()
 
 

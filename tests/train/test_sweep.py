@@ -12,7 +12,7 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, VariationError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
-from worldline.report.context_map import plot_contexts
+from worldline.report.figures import plot_contexts
 from worldline.train.sweep import sweep
 from worldline.variation import Context
 

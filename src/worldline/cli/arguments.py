@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import io
 import itertools
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from worldline.cli.commands import train
 from worldline.errors import ConfigError, TaskError, did_you_mean
 from worldline.learn.algorithms import find_algorithm
 from worldline.parallel.cluster import ClusterConfig
@@ -57,12 +58,17 @@ def train_settings(name: str | None, argv: list[str]) -> Any:
 
     Returns:
         A dataclass with the attributes `name`, `task` (a `Task`), `env` (`EnvSettings`), `run`
-        (`TrainConfig`), `algorithm` (its configuration) and `cluster` (`ClusterConfig`).
+        (`TrainConfig`), `algorithm` (its configuration) and `cluster` (`ClusterConfig`). Its method
+        `execute` trains.
 
     Raises:
         TaskError, ConfigError: there is no such task, algorithm, option or value.
     """
-    chosen, rest = _take_algorithm(argv)
+    # The algorithm decides which other options there are, so it is read before them.
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--algorithm", default="ppo", nargs="?", const="")
+    known, rest = first.parse_known_args(argv)
+    chosen = known.algorithm
     task = None if name is None else task_class(name)
     defaults = {} if task is None else task.defaults
     algorithm = find_algorithm(chosen).config
@@ -82,26 +88,12 @@ def train_settings(name: str | None, argv: list[str]) -> Any:
     ]
     if task is not None:
         fields.append(("task", task))
-    namespace = {"name": name}  # an attribute and no option
+    namespace = {"name": name, "execute": train}  # attributes and no options
     kind = dataclasses.make_dataclass(
         "Settings", fields, frozen=True, kw_only=True, namespace=namespace
     )
     kind.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
     return parse(kind, rest, f"worldline train {name or 'TASK'}")
-
-
-def _take_algorithm(argv: list[str]) -> tuple[str, list[str]]:
-    """The algorithm among the arguments, and the other arguments.
-
-    It must be known before the options are parsed, since they depend on it.
-    """
-    for index, argument in enumerate(argv):
-        option, is_one, value = argument.partition("=")
-        if option == "--algorithm":
-            after = index + 1 if is_one else index + 2
-            value = value if is_one else "".join(argv[index + 1 : after])
-            return value, argv[:index] + argv[after:]
-    return "ppo", argv
 
 
 def parse(settings: type[T], argv: list[str], prog: str) -> T:
@@ -139,11 +131,9 @@ def in_one_line(box: str) -> str:
     return next((" ".join(part).rstrip(".") for has_words, part in parts if has_words), plain)
 
 
-def _options(settings: Any, prefix: str = "--") -> Iterator[str]:
-    """The options for those fields of a dataclass that have defaults."""
-    for field in dataclasses.fields(settings):
-        kind: Any = getattr(field.type, "__origin__", field.type)  # what an Annotated type is of
-        if dataclasses.is_dataclass(kind):
-            yield from _options(kind, f"{prefix}task." if field.name == "task" else prefix)
-        elif field.default is not field.default_factory:
-            yield prefix + field.name.replace("_", "-")
+def _options(settings: Any) -> set[str]:
+    """The options that the help for a dataclass names, without `--help`."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        tyro.cli(settings, args=["--help"])
+    return set(re.findall(r"--[a-z][\w.-]*", text.getvalue())) - {"--help"}

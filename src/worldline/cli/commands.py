@@ -1,150 +1,236 @@
-"""The function of each command."""
+"""The commands: the options of each, from which tyro makes its help, and what it does.
+
+A command imports what it needs when it runs, since that takes seconds: so a wrong option is
+reported at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import jax
-from rich.progress import Progress
+import tyro
 
 from worldline.cli import BEGAN
-from worldline.cli import settings as of
-from worldline.env.env import Env
 from worldline.errors import ConfigError
-from worldline.export.policy_file import load_policy
-from worldline.learn.policy import Policy
-from worldline.learn.rollout import evaluator
-from worldline.parallel.cluster import is_first, join
-from worldline.report import RunFolder
-from worldline.report.context_map import plot_contexts
-from worldline.train import Result
-from worldline.train import resume as resume_run
-from worldline.train import train as train_run
-from worldline.train.config import (
-    check_seed,
-    environment_of,
-    find_domain,
-    make_environment,
-    saved_config,
-)
-from worldline.train.interrupt import graceful_stop
-from worldline.train.run import make_video
-from worldline.train.sweep import sweep
-from worldline.variation.options import read_draws, read_grid
+from worldline.parallel.cluster import ClusterConfig, is_first, join
+
+if TYPE_CHECKING:
+    from worldline.env.env import Env
+    from worldline.learn.policy import Policy
+    from worldline.report import RunFolder
+    from worldline.train import Result
+
+RunPath: TypeAlias = tyro.conf.Positional[Path]
 
 
 def train(settings: Any) -> None:
-    """Trains a policy for a task, with the result of `train_settings`."""
+    """Trains a policy with the settings that `arguments.train_settings` read."""
+    from worldline.train import train as train_run
+    from worldline.train.config import make_environment
+    from worldline.train.interrupt import graceful_stop
+
     mesh = join(settings.cluster)
     env = make_environment(settings.task, settings.env, settings.run.context)
     what = (settings.name, env, settings.run, settings.algorithm)
     _print_result(settings.name, train_run(*what, BEGAN, graceful_stop(), mesh=mesh))
 
 
-def resume(settings: of.ResumeSettings) -> None:
-    """Continues a run."""
-    mesh = join(settings.cluster)
-    how = (settings.run, settings.steps, settings.quiet)
-    result = resume_run(*how, BEGAN, graceful_stop(), mesh=mesh)
-    _print_result(str(RunFolder.open(settings.run).config["task"]), result)
+@dataclasses.dataclass(frozen=True)
+class Resume:
+    """Continue a run that was stopped or killed, exactly, from its last checkpoint."""
+
+    run: RunPath
+    """The run folder."""
+    steps: int | None = None
+    """Environment steps of the whole run; by default as it was configured."""
+    quiet: bool = False
+    """Show no progress."""
+    cluster: Annotated[ClusterConfig, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=ClusterConfig
+    )
+
+    def execute(self) -> None:
+        """Continues the run."""
+        from worldline.report import RunFolder
+        from worldline.train import resume
+        from worldline.train.interrupt import graceful_stop
+
+        mesh = join(self.cluster)
+        result = resume(self.run, self.steps, self.quiet, BEGAN, graceful_stop(), mesh=mesh)
+        _print_result(str(RunFolder.open(self.run).config["task"]), result)
 
 
-def evaluate(settings: of.EvalSettings) -> None:
-    """Prints the returns of a run's policy with the most likely actions and with random ones."""
-    if settings.episodes < 1:
-        raise ConfigError(f"episodes is {settings.episodes}; give 1 or more")
-    check_seed(settings.seed)
-    folder, env, policy = _open_run(settings.run)
-    if settings.context:
-        _evaluate_contexts(settings, folder, env, policy)
-        return
-    domain = find_domain(env.task, settings.domain)
-    keys = jax.random.split(jax.random.key(settings.seed), 2)
-    for name, key in zip(("deterministic", "stochastic"), keys, strict=True):
-        deterministic = name == "deterministic"
-        measure = evaluator(env, settings.episodes, deterministic=deterministic, domain=domain)
-        result = jax.device_get(measure(policy, key))
-        print(
-            f"{name:14} return {result.episode_return.mean():9.2f} "
-            f"+- {result.episode_return.std():.2f}   "
-            f"length {result.episode_length.mean():.0f}   {settings.episodes} episodes"
-        )
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Evaluate a run's policy on fresh episodes."""
+
+    run: RunPath
+    """The run folder."""
+    episodes: int = 20
+    """Episodes, each in a world of its own; with a context, at each point of the grid."""
+    seed: int = 1
+    """Decides the starts of the episodes."""
+    domain: str = ""
+    """The domain that each episode's physics is drawn from, as in `worldline train`."""
+    context: tuple[str, ...] = ()
+    """Context features and their values, as gravity=-5:-15:11 (11 values) or friction=0.5,1. The
+    result is a table, and with one or two features a picture."""
+
+    def execute(self) -> None:
+        """Prints the returns with the most likely actions and with random ones."""
+        import jax
+
+        from worldline.learn.rollout import evaluator
+        from worldline.train.config import check_seed, find_domain
+
+        if self.episodes < 1:
+            raise ConfigError(f"episodes is {self.episodes}; give 1 or more")
+        check_seed(self.seed)
+        folder, env, policy = _open_run(self.run)
+        if self.context:
+            self._sweep(folder, env, policy)
+            return
+        domain = find_domain(env.task, self.domain)
+        keys = jax.random.split(jax.random.key(self.seed), 2)
+        for name, key in zip(("deterministic", "stochastic"), keys, strict=True):
+            deterministic = name == "deterministic"
+            measure = evaluator(env, self.episodes, deterministic=deterministic, domain=domain)
+            result = jax.device_get(measure(policy, key))
+            print(
+                f"{name:14} return {result.episode_return.mean():9.2f} "
+                f"+- {result.episode_return.std():.2f}   "
+                f"length {result.episode_length.mean():.0f}   {self.episodes} episodes"
+            )
+
+    def _sweep(self, folder: RunFolder, env: Env, policy: Policy) -> None:
+        """Prints a table of the return over a grid of contexts; plots one or two axes."""
+        import jax
+        from rich.progress import Progress
+
+        from worldline.report.figures import plot_contexts
+        from worldline.train.config import find_domain
+        from worldline.train.sweep import sweep
+        from worldline.variation.options import read_draws, read_grid
+
+        axes, domain = read_grid(self.context), find_domain(env.task, self.domain)
+        with Progress(transient=True) as bar:
+            work = bar.add_task("episodes", total=1.0)
+
+            def show(share: float) -> None:
+                bar.update(work, completed=share)
+
+            key = jax.random.key(self.seed)
+            result = sweep(env, policy, axes, self.episodes, key, show, domain)
+        print("  ".join(f"{name:>12}" for name in [*axes, "return", "+-"]))
+        for row in result.rows():
+            print("  ".join(f"{value:12.4g}" for value in row.values()))
+        if len(axes) <= 2:
+            trained = read_draws(folder.config.get("context", ()))
+            supports = {name: draws.support() for name, draws in trained.items()}
+            ranges = {name: (float(low), float(high)) for name, (low, high) in supports.items()}
+            picture = folder.path / f"context-{'-'.join(axes)}.png"
+            plot_contexts(axes, result.returns, picture, str(folder.config["task"]), ranges)
+            print(f"  picture  {picture}")
 
 
-def _evaluate_contexts(
-    settings: of.EvalSettings, folder: RunFolder, env: Env, policy: Policy
-) -> None:
-    """Prints a table of the return over a grid of contexts; plots one or two axes."""
-    axes, domain = read_grid(settings.context), find_domain(env.task, settings.domain)
-    key = jax.random.key(settings.seed)
-    with Progress(transient=True) as bar:
-        work = bar.add_task("episodes", total=1.0)
+@dataclasses.dataclass(frozen=True)
+class Render:
+    """Make a video and a strip of pictures of a run's policy."""
 
-        def show(share: float) -> None:
-            bar.update(work, completed=share)
+    run: RunPath
+    """The run folder, where the files go."""
+    seconds: float = 10.0
+    """The longest duration of the episode."""
+    seed: int = 1
+    """Decides the start of the episode."""
+    stochastic: bool = False
+    """Draw the actions; by default each is the most likely one."""
 
-        result = sweep(env, policy, axes, settings.episodes, key, show, domain)
-    print("  ".join(f"{name:>12}" for name in [*axes, "return", "+-"]))
-    for row in result.rows():
-        print("  ".join(f"{value:12.4g}" for value in row.values()))
-    if len(axes) <= 2:
-        trained = read_draws(folder.config.get("context", ()))
-        supports = {name: draws.support() for name, draws in trained.items()}
-        ranges = {name: (float(low), float(high)) for name, (low, high) in supports.items()}
-        picture = folder.path / f"context-{'-'.join(axes)}.png"
-        plot_contexts(axes, result.returns, picture, str(folder.config["task"]), ranges)
-        print(f"  picture  {picture}")
+    def execute(self) -> None:
+        """Makes the files, and prints their names."""
+        import jax
 
+        from worldline.train.config import check_seed
+        from worldline.train.run import make_video
 
-def render(settings: of.RenderSettings) -> None:
-    """Makes a video of a run's policy."""
-    if not 0 < settings.seconds < float("inf"):
-        raise ConfigError(f"seconds is {settings.seconds}; give more than 0")
-    check_seed(settings.seed)
-    folder, env, policy = _open_run(settings.run)
-    key = jax.random.key(settings.seed)
-    print(make_video(folder, env, policy, key, settings.seconds, not settings.stochastic))
-    for file in (folder.video_file, folder.strip_file, folder.inputs_file):
-        if file.exists():
-            print(f"  {file}")
+        if not 0 < self.seconds < float("inf"):
+            raise ConfigError(f"seconds is {self.seconds}; give more than 0")
+        check_seed(self.seed)
+        folder, env, policy = _open_run(self.run)
+        key = jax.random.key(self.seed)
+        print(make_video(folder, env, policy, key, self.seconds, not self.stochastic))
+        for file in (folder.video_file, folder.strip_file, folder.inputs_file):
+            if file.exists():
+                print(f"  {file}")
 
 
-def export(settings: of.ExportSettings) -> None:
-    """Writes a run's policy as an ONNX file, and prints its inputs and its output."""
-    from worldline.export.onnx_file import save_onnx
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """Write a run's policy as an ONNX file, its normaliser and action bounds included."""
 
-    folder, env, policy = _open_run(settings.run)
-    space = env.observation_space
-    parts = dict(space.spaces) if hasattr(space, "spaces") else {"state": space}
-    file = settings.out or folder.path / "policy.onnx"
-    worst = save_onnx(file, policy, space)
-    print(f"{file}: its actions differ from the policy's by {worst:.1g} at most")
-    for name in policy.obs_keys:
-        print(f"  {name}, of each world {parts[name].shape}")
-    print(f"  -> action, of each world {policy.low.shape}")
+    run: RunPath
+    """The run folder."""
+    out: Path | None = None
+    """The file; by default policy.onnx in the run folder."""
+
+    def execute(self) -> None:
+        """Writes the file, and prints its inputs and its output."""
+        from worldline.export.onnx_file import save_onnx
+
+        folder, env, policy = _open_run(self.run)
+        space = env.observation_space
+        parts = dict(space.spaces) if hasattr(space, "spaces") else {"state": space}
+        file = self.out or folder.path / "policy.onnx"
+        worst = save_onnx(file, policy, space)
+        print(f"{file}: its actions differ from the policy's by {worst:.1g} at most")
+        for name in policy.obs_keys:
+            print(f"  {name}, of each world {parts[name].shape}")
+        print(f"  -> action, of each world {policy.low.shape}")
 
 
-def init(settings: of.InitSettings) -> None:
-    """Writes a task file for a robot."""
-    from worldline.cli.scaffold import write_task
+@dataclasses.dataclass(frozen=True)
+class Init:
+    """Write a task file for a robot of your own, which trains at once and is yours to fill in."""
 
-    file = write_task(settings.mjcf, settings.out, motors=settings.motors)
-    print(f"{file}: a task for {settings.mjcf}")
-    print(f"  `python {file}` checks and trains it; what to fill in is marked YOURS")
+    mjcf: tyro.conf.Positional[Path]
+    """The robot's MJCF file."""
+    out: Path | None = None
+    """The Python file to write; by default named after the MJCF, in this folder."""
+    motors: bool = False
+    """Put a motor on every hinge and slide of a model without actuators."""
+
+    def execute(self) -> None:
+        """Writes the file, and prints its name."""
+        from worldline.cli.scaffold import write_task
+
+        file = write_task(self.mjcf, self.out, motors=self.motors)
+        print(f"{file}: a task for {self.mjcf}")
+        print(f"  `python {file}` checks and trains it; what to fill in is marked YOURS")
 
 
-def show_list(settings: of.ListSettings) -> None:
-    """Prints the tasks, or what can vary in the worlds of one task."""
-    from worldline.cli.listing import fields_of, tasks
+@dataclasses.dataclass(frozen=True)
+class List:
+    """List the tasks: sizes of observation and action, actions a second, steps an episode."""
 
-    for line in fields_of(settings.fields) if settings.fields else tasks():
-        print(line)
+    fields: str = ""
+    """The name of a task: list its domains, context features and model fields instead."""
+
+    def execute(self) -> None:
+        """Prints the list."""
+        from worldline.cli.listing import fields_of, tasks
+
+        for line in fields_of(self.fields) if self.fields else tasks():
+            print(line)
 
 
 def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
-    """A run folder, its environment and its policy."""
+    """Opens a run folder; returns also the run's environment and its policy."""
+    from worldline.export.policy_file import load_policy
+    from worldline.report import RunFolder
+    from worldline.train.config import environment_of, saved_config
+
     folder = RunFolder.open(path)
     saved_config(folder)  # an error of the configuration comes before one of the policy
     policy = load_policy(folder.path)
@@ -153,13 +239,14 @@ def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
 
 def _print_result(name: str, result: Result) -> None:
     """Prints the result of a run, in the first process only."""
+    from worldline.report.progress import short
+
     if not is_first():
         return
     returns = result.evaluation.episode_return  # (episodes,) or (seeds, episodes)
-    mean, deviation = float(returns.mean()), float(returns.std())
     each = f" of each of {returns.shape[0]} seeds" if returns.ndim > 1 else ""
     print(
-        f"{name}: return {_number(mean)} +- {_number(deviation)} "
+        f"{name}: return {short(float(returns.mean()))} +- {short(float(returns.std()))} "
         f"({returns.shape[-1]} episodes{each}, deterministic) after {result.steps:,} steps "
         f"in {result.seconds:.0f} s" + (", interrupted" if result.interrupted else "")
     )
@@ -168,20 +255,3 @@ def _print_result(name: str, result: Result) -> None:
         if (result.folder / file).exists():
             print(f"  {what:7}{result.folder / file}")
     print(f"  {result.video_note}")
-
-
-def _number(value: float) -> str:
-    """A return with its significant digits."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-#: The function of each command by its name; each takes the settings of that command.
-COMMANDS: dict[str, Callable[[Any], None]] = {
-    "train": train,
-    "resume": resume,
-    "eval": evaluate,
-    "render": render,
-    "export": export,
-    "init": init,
-    "list": show_list,
-}

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
 import textwrap
 from collections.abc import Iterator
 
 from worldline.env.task import reads_of
-from worldline.errors import MissingExtraError, VariationError
+from worldline.errors import MissingExtraError, VariationError, WorldlineError
 from worldline.model import Model
 from worldline.physics import refusal
+from worldline.physics.base import NOTHING
 from worldline.tasks.registry import list_tasks, load_task, make
 from worldline.variation import features_of
 from worldline.variation.distributions import text
 from worldline.variation.domain import AbstractDomain, Domain
 from worldline.variation.targets import FIELD_PREFIXES
 
+#: A model that every engine can run.
+_PENDULUM = "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>"
+
 
 def tasks() -> Iterator[str]:
-    """A line for each task: observation, action, control rate, steps an episode, engines."""
-    others = [name for name in ("mjx", "warp") if _is_installed(name)]
+    """A line for each task: observation, action, control rate, steps an episode, engines.
+
+    Lines on the engines that do not run here follow, with what to install.
+    """
+    others, missing = _optional_engines()
     row = "{:30} {:>12} {:>8} {:>10} {:>8}   {}"
     yield row.format("task", "observation", "action", "control", "episode", "engines")
     for name in list_tasks():
@@ -36,11 +42,22 @@ def tasks() -> Iterator[str]:
         able = (it for it in others if not refusal(it, env.model, reads))
         engines = ", ".join(("native", *able))
         yield row.format(name, size, str(action.shape), rate, length, engines)
+    yield from missing
 
 
-def _is_installed(engine: str) -> bool:
-    module = {"mjx": "mujoco.mjx", "warp": "mujoco_warp"}[engine]
-    return importlib.util.find_spec(module) is not None
+def _optional_engines() -> tuple[list[str], list[str]]:
+    """The engines beside the native one that run here, and an error for each that does not."""
+    working, errors = [], []
+    for engine in ("mjx", "warp"):
+        try:
+            error = refusal(engine, Model(_PENDULUM), NOTHING)
+        except WorldlineError as raised:
+            error = str(raised)
+        if error:
+            errors.append(error)
+        else:
+            working.append(engine)
+    return working, errors
 
 
 def fields_of(name: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The command line: train, resume, eval, render, export, init, list, bench."""
+"""The `worldline` command."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 
 from worldline.errors import ConfigError, WorldlineError, did_you_mean
 
-_USAGE = """\
-usage: worldline COMMAND ...
+_HELP = "`worldline COMMAND --help` tells more; `worldline train TASK --help` shows every setting."
 
-  train TASK     train a policy, and leave a run folder with curves and a video
-  resume RUN     go on with a run that was stopped or killed, from its last checkpoint
-  eval RUN       evaluate a run's policy on fresh episodes
-  render RUN     make a video and a strip of pictures of a run's policy
-  export RUN     write a run's policy as an ONNX file
-  init MJCF      write a task file for a robot of your own, ready to train
-  list           the tasks
-  bench NAME     a published figure, measured here against its peers (from a checkout)
-
-`worldline COMMAND --help` tells more; `worldline train TASK --help` shows every setting."""
-
-_COMMANDS = ("train", "resume", "eval", "render", "export", "init", "list", "bench")
+#: Each command, its argument, and the line on it in the usage. The class in `cli.commands` that has
+#: its options and does its work has the same name; `train` and `bench` read theirs otherwise.
+COMMANDS = {
+    "train": ("TASK", "train a policy, and leave a run folder with curves and a video"),
+    "resume": ("RUN", "go on with a run that was stopped or killed, from its last checkpoint"),
+    "eval": ("RUN", "evaluate a run's policy on fresh episodes"),
+    "render": ("RUN", "make a video and a strip of pictures of a run's policy"),
+    "export": ("RUN", "write a run's policy as an ONNX file"),
+    "init": ("MJCF", "write a task file for a robot of your own, ready to train"),
+    "list": ("", "the tasks"),
+    "bench": ("NAME", "a published figure, measured here against its peers (from a checkout)"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,38 +57,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(name: str, argv: list[str]) -> int:
     if name in ("-h", "--help", "help"):
-        print(_USAGE)
+        lines = "\n".join(f"  {f'{it} {what}':15}{does}" for it, (what, does) in COMMANDS.items())
+        print(f"usage: worldline COMMAND ...\n\n{lines}\n\n{_HELP}")
     elif name == "--version":
         from worldline import __version__
 
         print(f"worldline {__version__}")
     elif name == "bench":
         return _bench(argv)
-    elif name in _COMMANDS:
+    elif name in COMMANDS:
         _run_with_settings(name, argv)
     else:
-        raise ConfigError(f"there is no command {name!r}{did_you_mean(name, _COMMANDS)}")
+        raise ConfigError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}")
     return 0
 
 
 def _run_with_settings(name: str, argv: list[str]) -> None:
     """Reads the settings, sets up the process, and runs the command.
 
-    The imports take seconds; so wrong settings end the command before the rest is imported.
+    Wrong settings end the command before the rest is imported, which takes seconds.
     """
-    from worldline.cli.arguments import parse, take_task, train_settings
-    from worldline.cli.settings import SETTINGS
+    from worldline.cli import arguments, commands
 
     if name == "train":
-        settings = train_settings(*take_task(argv))
+        settings = arguments.train_settings(*arguments.take_task(argv))
     else:
-        settings = parse(SETTINGS[name], argv, f"worldline {name}")
+        kind = getattr(commands, name.capitalize())
+        settings = arguments.parse(kind, argv, f"worldline {name}")
 
-    from worldline.cli.commands import COMMANDS
     from worldline.tuning import tune_process
 
     tune_process()
-    COMMANDS[name](settings)
+    settings.execute()
 
 
 def _bench(argv: list[str]) -> int:
@@ -124,7 +123,3 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What a policy that sees has seen: as frames beside a video, and as a strip."""
+"""The images that a policy saw: as frames beside a video, and as a strip."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.cameras import Cameras
-from worldline.files import whole_file
 from worldline.learn.augmentation import Augmentation, augment, draw
 from worldline.learn.rollout import Trajectory
 from worldline.physics.base import PhysicsState
 from worldline.rendering.scene import NDArray
-from worldline.report.draw import GAP, enlarged, montage
+from worldline.report.video import enlarged, write_montage
 from worldline.types import Array
 
 _STRIP_FRAMES, _SIDE = 8, 128
@@ -43,11 +42,8 @@ def seen_frames(cameras: Cameras, episode: Trajectory) -> dict[str, NDArray]:
         return cameras.first(physics)
 
     images = jax.device_get(jax.jit(jax.vmap(look))(episode.qpos, episode.inputs))
-    return {name: image[..., -_channels(image) :] for name, image in images.items()}
-
-
-def _channels(image: NDArray) -> int:
-    return 3 if image.dtype == np.uint8 else 1
+    channels = {np.dtype(np.uint8): 3, np.dtype(np.uint16): 1}
+    return {name: image[..., -channels[image.dtype] :] for name, image in images.items()}
 
 
 def as_picture(frames: NDArray) -> NDArray:
@@ -59,33 +55,26 @@ def as_picture(frames: NDArray) -> NDArray:
 
 
 def write_inputs(path: Path, frames: Mapping[str, NDArray], augmentation: Augmentation) -> None:
-    """A picture of eight moments of each image, and under them how they may look to the learner.
+    """Writes a picture of eight moments of each image, and under them how the learner may see them.
 
     Args:
         path: the PNG to write.
         frames: from `seen_frames`.
         augmentation: as the learner changes images; without any, there is no second row.
     """
-    from PIL import Image
-
     rows = []
     for index, (_, all_frames) in enumerate(sorted(frames.items())):
         moments = np.linspace(0, len(all_frames) - 1, _STRIP_FRAMES).round().astype(int)
         chosen = all_frames[moments]
-        rows.append(_row(as_picture(chosen)))
+        rows.append(_row(chosen))
         if augmentation:
             draws = draw(augmentation, jax.random.key(index), _STRIP_FRAMES)
-            rows.append(_row(as_picture(np.asarray(augment(augmentation, draws, chosen)))))
-    width = max(row.shape[1] for row in rows)
-    padded = [
-        np.pad(r, ((0, GAP), (0, width - r.shape[1]), (0, 0)), constant_values=255) for r in rows
-    ]
-    with whole_file(path) as file:
-        Image.fromarray(np.concatenate(padded)[:-GAP]).save(file, format="PNG")
+            rows.append(_row(np.asarray(augment(augmentation, draws, chosen))))
+    write_montage(path, rows)
 
 
-def _row(pictures: NDArray) -> NDArray:
-    """Pictures `(n, height, width, 3)` side by side, small ones made a whole number larger."""
-    side = max(pictures.shape[1:3])
+def _row(frames: NDArray) -> list[NDArray]:
+    """Frames as pictures, small ones made a whole number of times larger."""
+    side = max(frames.shape[1:3])
     side *= max(1, _SIDE // side)
-    return montage([enlarged(picture, side) for picture in pictures], columns=len(pictures))
+    return [enlarged(picture, side) for picture in as_picture(frames)]

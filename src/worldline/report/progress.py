@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
 import sys
 import time
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Self, TextIO
 
+import numpy as np
 
-class ProgressDisplay:
+
+class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     """Progress of a run: a live bar on a terminal, a line now and then in a log.
 
     ```
@@ -58,9 +61,7 @@ class ProgressDisplay:
         now = time.monotonic()
         self._first = self._first or (step, now)
         self._return = _finite(metrics.get("train/return"), self._return)
-        evaluation = _finite(metrics.get("eval/return"), math.nan)
-        if not math.isnan(evaluation):
-            self._best = evaluation if math.isnan(self._best) else max(self._best, evaluation)
+        self._best = float(np.fmax(self._best, _finite(metrics.get("eval/return"), math.nan)))
         status = self._status(step, now, metrics)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=step, status=status)
@@ -85,12 +86,7 @@ class ProgressDisplay:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -104,17 +100,14 @@ class ProgressDisplay:
         assert self._first is not None
         steps, seconds = step - self._first[0], now - self._first[1]
         pace = steps / seconds if steps and seconds else math.nan
-        speed = _finite(metrics.get("speed/steps_per_s"), pace)
-        parts = []
-        if not math.isnan(speed):
-            parts.append(f"{_count(speed)} steps/s")
-        if not math.isnan(self._return):
-            parts.append(f"return {_number(self._return)}")
-        if not math.isnan(self._best):
-            parts.append(f"best evaluation {_number(self._best)}")
-        if not math.isnan(pace):
-            parts.append(f"{_duration((self._total - step) / pace)} left")
-        return ", ".join(parts) or "starting"
+        shown: list[tuple[str, Callable[[float], str], float]] = [
+            ("{} steps/s", _count, _finite(metrics.get("speed/steps_per_s"), pace)),
+            ("return {}", short, self._return),
+            ("best evaluation {}", short, self._best),
+            ("{} left", _duration, (self._total - step) / pace),
+        ]
+        known = [words.format(form(x)) for words, form, x in shown if not math.isnan(x)]
+        return ", ".join(known) or "starting"
 
 
 def _bar(stream: TextIO) -> Any:
@@ -145,12 +138,11 @@ def _count(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _number(value: float) -> str:
+def short(value: float) -> str:
+    """A return with three significant digits, and with all those before the point."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _duration(seconds: float) -> str:
-    """A time as a clock shows it: 0:42, 12:05, 1:02:07."""
-    minutes, second = divmod(max(round(seconds), 0), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+    """A time as a clock shows it: 0:00:42, 1:02:07."""
+    return str(datetime.timedelta(seconds=max(round(seconds), 0)))

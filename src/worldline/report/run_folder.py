@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import itertools
 import json
@@ -10,14 +11,14 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from worldline.errors import ConfigError, RunError, did_you_mean
 from worldline.files import whole_file
-from worldline.report.curves import plot_curves
+from worldline.report.figures import plot_curves
 
 #: The libraries whose versions decide what a run's numbers were.
 _LIBRARIES = ("worldline", "jax", "jaxlib", "mujoco", "numpy")
@@ -29,7 +30,7 @@ _LOCK_FILE = ".lock"
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """A folder with everything that a run leaves behind.
 
     ```
@@ -72,18 +73,14 @@ class RunFolder:
         }
         folder = _default_path(config) if path is None else Path(path)
         run = cls(folder)
-        try:
+        with contextlib.ExitStack() as stack, _writing(folder):
+            stack.enter_context(run)  # closed again if something fails
             folder.mkdir(parents=True, exist_ok=True)
             _check_empty(folder)
             run.lock()
             _check_empty(folder)  # of two that came at the same time, the second sees the first's
             run._write_config(content)
-        except OSError as error:
-            run.close()
-            raise _unwritable(folder, error) from error
-        except BaseException:
-            run.close()
-            raise
+            stack.pop_all()
         return run
 
     @classmethod
@@ -114,17 +111,16 @@ class RunFolder:
         """
         from filelock import FileLock, Timeout
 
-        self._lock = FileLock(self.path / _LOCK_FILE)
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            self._lock = None
-            raise RunError(
-                f"another run is writing to {str(self.path)!r}; wait for it, or give another folder"
-            ) from None
-        except OSError as error:
-            self._lock = None
-            raise _unwritable(self.path, error) from error
+        lock = FileLock(self.path / _LOCK_FILE)
+        with _writing(self.path):
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise RunError(
+                    f"another run is writing to {str(self.path)!r}; wait for it, or give another "
+                    "folder"
+                ) from None
+        self._lock = lock
 
     @property
     def config(self) -> dict[str, Any]:
@@ -140,10 +136,8 @@ class RunFolder:
         """
         content = self._read_config()
         content["config"] |= _to_json(changes)
-        try:
+        with _writing(self.path):
             self._write_config(content)
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
 
     @property
     def versions(self) -> dict[str, str]:
@@ -191,15 +185,13 @@ class RunFolder:
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         line: dict[str, Any] = {"step": int(step), "seconds": round(float(seconds), 3)}
         line |= {name: finite.get(name) for name in numbers}
-        try:
+        with _writing(self.metrics_file):
             if self._metrics is None:
                 self._metrics = _append(self.metrics_file)
             self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
             self._metrics.flush()
             for name, value in finite.items():
                 self._scalars().add_scalar(name, value, int(step))
-        except OSError as error:
-            raise _unwritable(self.metrics_file, error) from error
 
     def rewind(self, step: int) -> None:
         """Forgets all numbers of later steps than `step`, for a run that goes on from there.
@@ -214,13 +206,11 @@ class RunFolder:
         if not self.metrics_file.exists():
             return
         rows = [row for row in self.read_metrics() if row["step"] <= step]
-        try:
+        with _writing(self.metrics_file):
             kept = self.metrics_file.read_text().splitlines(keepends=True) if rows else []
             with whole_file(self.metrics_file) as file:
                 file.write("".join(kept[: len(rows)]).encode())
-            shutil.rmtree(self._tensorboard_folder, ignore_errors=True)
-        except OSError as error:
-            raise _unwritable(self.metrics_file, error) from error
+            shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
         for row in rows:  # on the clock as if it had not stopped
             wall = time.time() - rows[-1]["seconds"] + row["seconds"]
             for name, value in row.items():
@@ -263,10 +253,8 @@ class RunFolder:
         title = str(config.get("task", self.path.name))
         if "seed" in config:
             title += f", seed {config['seed']}"
-        try:
+        with _writing(self.curves_file):
             plot_curves(rows, self.curves_file, title)
-        except OSError as error:
-            raise _unwritable(self.curves_file, error) from error
         return self.curves_file
 
     def close(self) -> None:
@@ -278,22 +266,12 @@ class RunFolder:
 
     def close_files(self) -> None:
         """Closes the files. Writing again opens them again."""
-        if self._metrics is not None:
-            self._metrics.close()
-            self._metrics = None
-        if self._tensorboard is not None:
-            self._tensorboard.close()
-            self._tensorboard = None
+        for file in (self._metrics, self._tensorboard):
+            if file is not None:
+                file.close()
+        self._metrics = self._tensorboard = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -315,16 +293,12 @@ class RunFolder:
         with whole_file(self.path / "config.json") as file:
             file.write((json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
-    @property
-    def _tensorboard_folder(self) -> Path:
-        return self.path / "tensorboard"
-
     def _scalars(self) -> Any:
         """The TensorBoard writer, made when first needed: its import would delay a run's start."""
         if self._tensorboard is None:
             from tensorboardX import SummaryWriter
 
-            self._tensorboard = SummaryWriter(str(self._tensorboard_folder), flush_secs=10)
+            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"), flush_secs=10)
         return self._tensorboard
 
 
@@ -355,11 +329,16 @@ def _append(path: Path) -> IO[str]:
     return path.open("a", encoding="utf-8")
 
 
-def _unwritable(path: Path, error: OSError) -> RunError:
-    reason = error.strerror or str(error)
-    return RunError(
-        f"cannot write {str(path)!r}: {reason}; give --out a folder that can be written"
-    )
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raises a `RunError` where a file or folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; give --out a folder that can "
+            "be written"
+        ) from error
 
 
 def _to_json(value: Any, name: str = "") -> Any:

@@ -1,30 +1,46 @@
-"""An episode as a video and a picture, on any machine."""
+"""An episode as a video and a picture, on any machine.
+
+Another process draws them: a graphics driver that crashes then ends that process and not the
+training, and Python's OpenGL bindings work with one driver in a process. It reads a pickled `_Job`
+from standard input and writes the job's files, each whole or not at all. If it fails, it writes a
+line to standard error and exits with status 1.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import mujoco
 import numpy as np
 
 from worldline.errors import ConfigError, RendererUnavailableError, RunError
+from worldline.files import whole_file
 from worldline.model import Model
 from worldline.rendering import opengl
-from worldline.rendering.pool import GET_OPENGL, RAYS, name_of
+from worldline.rendering.base import View
+from worldline.rendering.frames import MOST, filmed
+from worldline.rendering.pool import GET_OPENGL, RAYS, name_of, open_pool
 from worldline.rendering.scene import NDArray
-from worldline.rendering.viewpoint import camera_path
-from worldline.report.draw import Job
+from worldline.rendering.viewpoint import CameraPath, camera_path
 
 VideoRenderer: TypeAlias = Literal["auto", "egl", "osmesa", "glfw", "rays"]
 
 _INSTALL = f"for MuJoCo's own renderer: {GET_OPENGL}"
 _TIME_LIMIT_S = 600
+
+#: White pixels between the pictures of a montage.
+_GAP = 4
+
+_STRIP_FRAMES, _STRIP_COLUMNS = 8, 4
+_FRAMES_AT_A_TIME = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +53,30 @@ class Clip:
     """A few of its frames."""
     note: str
     """How it was drawn, in one line for a person; with what to install for a better picture."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What to draw, how, and into which files."""
+
+    model: mujoco.MjModel
+    states: dict[str, NDArray]
+    """MjData fields to set for each frame, `(T, ...)` each: `qpos`, `mocap_pos`, ..."""
+    constants: dict[str, NDArray]
+    """The world's own constants."""
+    camera: CameraPath
+    fps: float
+    """Frames a second."""
+    size: tuple[int, int]
+    """Height and width of a frame, in pixels."""
+    mp4: Path | None
+    """The video to write."""
+    png: Path | None
+    """The picture to write."""
+    views: dict[str, NDArray]
+    """Pictures to show beside each frame, from top to bottom, `(T, height, width, 3)` uint8."""
+    way: str = ""
+    """The way to draw: one of `opengl.backends()`, or `RAYS`."""
 
 
 def render_episode(
@@ -87,16 +127,17 @@ def render_episode(
     states = _states(model, {"qpos": qpos, **(inputs or {})})
     if min(size) < 2 or any(side % 2 for side in size):
         raise ConfigError(f"a video of {size[0]} x {size[1]} pixels cannot be; give even numbers")
+    _check_views(views or {}, len(qpos))
     path = camera_path(model, camera or {}, states["qpos"], timestep)
     stride = max(1, round(1 / (timestep * fps)))
-    job = Job(
+    job = _Job(
         model=model.mj,
         states={name: rows[::stride] for name, rows in states.items()},
         constants={
             name: np.reshape(value, model.constant(name).shape)
             for name, value in (variation or {}).items()
         },
-        views={name: view[::stride] for name, view in _views(views or {}, len(qpos)).items()},
+        views={name: view[::stride] for name, view in (views or {}).items()},
         camera=dataclasses.replace(path, lookat=path.lookat[::stride]),
         fps=1 / (timestep * stride),
         size=size,
@@ -106,7 +147,7 @@ def render_episode(
     return Clip(mp4=job.mp4, png=job.png, note=_draw_with_any(job, renderer))
 
 
-def _draw_with_any(job: Job, renderer: VideoRenderer) -> str:
+def _draw_with_any(job: _Job, renderer: VideoRenderer) -> str:
     """Runs the job with the first renderer that works; how that went, in one line."""
     reason = "no EGL or OSMesa library was found"
     wants_rays = renderer == RAYS or (renderer == "auto" and opengl.disabled())
@@ -121,12 +162,12 @@ def _draw_with_any(job: Job, renderer: VideoRenderer) -> str:
     raise RendererUnavailableError(f"the episode cannot be drawn: {reason}; {_INSTALL}")
 
 
-def _run(job: Job) -> str | None:
+def _run(job: _Job) -> str | None:
     """Runs a job in a process of its own; what went wrong, or None."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     environment["MUJOCO_GL"] = "disable" if job.way == RAYS else job.way
     environment.pop("PYOPENGL_PLATFORM", None)
-    program = "import sys; from worldline.report.draw import main; sys.exit(main())"
+    program = "from worldline.report.video import _main; _main()"
     try:
         result = subprocess.run(
             [sys.executable, "-P", "-c", program],
@@ -163,15 +204,14 @@ def _states(model: Model, given: Mapping[str, Any]) -> dict[str, NDArray]:
     return states
 
 
-def _views(views: Mapping[str, NDArray], frames: int) -> dict[str, NDArray]:
-    """Pictures to show beside the scene, checked."""
+def _check_views(views: Mapping[str, NDArray], frames: int) -> None:
+    """Refuses pictures that cannot stand beside the scene."""
     for name, view in views.items():
         if view.dtype != np.uint8 or view.ndim != 4 or (len(view), view.shape[3]) != (frames, 3):
             raise ConfigError(
                 f"view {name!r} is {view.dtype} of shape {view.shape}; "
                 f"give uint8 of shape ({frames}, height, width, 3)"
             )
-    return dict(views)
 
 
 def _output(file: str | os.PathLike[str] | None) -> Path | None:
@@ -182,3 +222,119 @@ def _output(file: str | os.PathLike[str] | None) -> Path | None:
     if not os.access(path.parent, os.W_OK):
         raise RunError(f"cannot write {str(file)!r}; give a file in a folder that can be written")
     return path
+
+
+def _main() -> None:
+    """Draws the job on standard input."""
+    job: _Job = pickle.load(sys.stdin.buffer)
+    try:
+        _draw(job)
+    except Exception as error:
+        kind = "" if isinstance(error, RendererUnavailableError) else f"{type(error).__name__}: "
+        sys.exit(f"{kind}{' '.join(str(error).split())}")
+
+
+def _draw(job: _Job) -> None:
+    """Writes the files of a job."""
+    number = len(job.states["qpos"])
+    chosen = np.unique(np.linspace(0, number - 1, _STRIP_FRAMES).round().astype(int))
+    stills = []
+    with _encoder(job.mp4, job.fps) if job.mp4 else contextlib.nullcontext() as video:
+        for index, image in _frames(job, np.arange(number) if video else chosen):
+            if video:
+                video.append_data(image)
+            if index in chosen:
+                stills.append(_with_time(image, index / job.fps))
+    if job.png:
+        rows = range(0, len(stills), _STRIP_COLUMNS)
+        write_montage(job.png, [stills[row : row + _STRIP_COLUMNS] for row in rows])
+
+
+def _frames(job: _Job, chosen: NDArray) -> Iterator[tuple[int, NDArray]]:
+    """The frames of some indices, each with its index, the views beside them."""
+    worlds = filmed(job.model, job.states, job.constants, job.camera)
+    views, most = [View(job.camera.fixedcamid, *job.size)], min(len(chosen), MOST)
+    pool, _ = open_pool([job.way], job.model, views, for_people=True, most=most)
+    for start in range(0, len(chosen), _FRAMES_AT_A_TIME):
+        rows = chosen[start : start + _FRAMES_AT_A_TIME]
+        ((images, _),) = pool.draw({name: values[rows] for name, values in worlds.items()})
+        assert images is not None
+        for row, image in zip(rows.tolist(), images, strict=True):
+            yield row, _with_views(image, [view[row] for view in job.views.values()])
+    pool.close()
+
+
+def _with_views(scene: NDArray, views: list[NDArray]) -> NDArray:
+    """A frame with the views of its moment on its right, each pixel of theirs a square."""
+    if not views:
+        return scene
+    height = len(scene)
+    cell = height // max(len(views), 2) // 2 * 2
+    column = np.full((height, cell, 3), 255, np.uint8)
+    for place, view in enumerate(views):
+        picture = enlarged(view, cell)
+        column[place * cell :][: len(picture), : picture.shape[1]] = picture
+    return np.concatenate([scene, column], axis=1)
+
+
+def _with_time(frame: NDArray, seconds: float) -> NDArray:
+    """A frame with its time written on it."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    picture, (height, width, _) = Image.fromarray(frame), frame.shape
+    ImageDraw.Draw(picture).text(
+        (width * 0.025, height * 0.025),
+        f"{seconds:.2f} s",
+        font=ImageFont.load_default(height / 16),
+        fill="white",
+        stroke_width=height / 200,
+        stroke_fill="black",
+    )
+    return np.asarray(picture)
+
+
+@contextlib.contextmanager
+def _encoder(path: Path, fps: float) -> Iterator[Any]:
+    """An encoder for a file that browsers play: H.264 in yuv420p."""
+    import imageio.v2 as imageio
+
+    partial = path.with_name(f".{path.stem}.part{path.suffix}")  # the suffix names the format
+    writer = imageio.get_writer(
+        partial,
+        format="FFMPEG",
+        mode="I",
+        fps=fps,
+        codec="libx264",
+        quality=8,
+        macro_block_size=2,
+        ffmpeg_log_level="error",
+        output_params=["-movflags", "+faststart"],
+    )
+    try:
+        with contextlib.closing(writer):
+            yield writer
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def enlarged(picture: NDArray, side: int) -> NDArray:
+    """A picture `(height, width, 3)` as large as fits a square of `side` pixels, unsmoothed."""
+    from PIL import Image, ImageOps
+
+    nearest = Image.Resampling.NEAREST
+    return np.asarray(ImageOps.contain(Image.fromarray(picture), (side, side), nearest))
+
+
+def write_montage(path: Path, rows: Sequence[Sequence[NDArray]]) -> None:
+    """Writes rows of pictures, `(height, width, 3)` uint8 each, as one PNG with white gaps."""
+    from PIL import Image
+
+    def padded(picture: NDArray, below: int, right: int) -> NDArray:
+        return np.pad(picture, ((0, below), (0, right), (0, 0)), constant_values=255)
+
+    strips = [np.concatenate([padded(it, _GAP, _GAP) for it in row], axis=1) for row in rows]
+    width = max(strip.shape[1] for strip in strips)
+    whole = np.concatenate([padded(strip, 0, width - strip.shape[1]) for strip in strips])
+    with whole_file(path) as file:
+        Image.fromarray(whole[:-_GAP, :-_GAP]).save(file, format="PNG")
