@@ -2,5 +2,5 @@
 
 `scene` holds one world at a time; `opengl`, `warp` and `raycast` are renderers of it, and `base` is
 what they have in common. `pool` chooses one and runs it on several threads. `camera` configures
-what a policy sees, `viewpoint` where people look from, and `frames` draws pictures for them.
+what a policy sees, and `frames` draws pictures for people.
 """

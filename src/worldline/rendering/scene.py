@@ -98,32 +98,3 @@ class Scene:
             extent, centre = self.model.stat.extent, self.model.stat.center.copy()
             mujoco.mj_setConst(self.model, self.data)
             self.model.stat.extent, self.model.stat.center[:] = extent, centre
-
-
-def endless_floors(
-    model: mujoco.MjModel, constants: World, lookat: NDArray, distance: float
-) -> dict[str, NDArray]:
-    """Constants of a world in which no floor has an edge that the camera comes near.
-
-    For physics a plane has no edges, but a robot that ran far would seem to hang in the air.
-
-    Args:
-        model: the model.
-        constants: the world's own constants.
-        lookat: the points that the camera looks at, `(T, 3)`; m.
-        distance: how far from there it stands; m.
-    """
-    names = ("geom_size", "mat_texrepeat", "mat_texuniform")
-    size, repeat, uniform = (np.array(constants.get(n, getattr(model, n))) for n in names)
-    places = np.reshape(constants.get("geom_pos", model.geom_pos), (-1, 3))
-    floors = (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (size[:, :2] > 0).all(axis=1)
-    floors &= model.body_weldid[model.geom_bodyid] == 0
-    for floor in np.flatnonzero(floors):
-        away = np.abs(lookat - places[floor])[:, :2].max()
-        if away > 0.5 * size[floor, :2].min() > distance:
-            material = model.geom_matid[floor]
-            if material >= 0 and not uniform[material]:
-                repeat[material] /= 2 * size[floor, :2]
-                uniform[material] = True
-            size[floor, :2] = 0
-    return dict(zip(names, (size, repeat, uniform), strict=True))

@@ -26,10 +26,9 @@ from worldline.files import whole_file
 from worldline.model import Model
 from worldline.rendering import opengl
 from worldline.rendering.base import View
-from worldline.rendering.frames import MOST, filmed
+from worldline.rendering.frames import MOST, camera_index, filmed
 from worldline.rendering.pool import GET_OPENGL, RAYS, name_of, open_pool
 from worldline.rendering.scene import NDArray
-from worldline.rendering.viewpoint import CameraPath, camera_path
 
 VideoRenderer: TypeAlias = Literal["auto", "egl", "osmesa", "glfw", "rays"]
 
@@ -60,11 +59,10 @@ class _Job:
     """What to draw, how, and into which files."""
 
     model: mujoco.MjModel
-    states: dict[str, NDArray]
-    """MjData fields to set for each frame, `(T, ...)` each: `qpos`, `mocap_pos`, ..."""
-    constants: dict[str, NDArray]
-    """The world's own constants."""
-    camera: CameraPath
+    worlds: dict[str, NDArray]
+    """The world at each frame, from `rendering.frames.filmed`."""
+    camera: int
+    """The camera of the model; -1 for the free camera of each frame."""
     fps: float
     """Frames a second."""
     size: tuple[int, int]
@@ -128,17 +126,18 @@ def render_episode(
     if min(size) < 2 or any(side % 2 for side in size):
         raise ConfigError(f"a video of {size[0]} x {size[1]} pixels cannot be; give even numbers")
     _check_views(views or {}, len(qpos))
-    path = camera_path(model, camera or {}, states["qpos"], timestep)
+    constants = {
+        name: np.reshape(value, model.constant(name).shape)
+        for name, value in (variation or {}).items()
+    }
+    camera = camera or {}
+    worlds = filmed(model, camera, states, constants, timestep)
     stride = max(1, round(1 / (timestep * fps)))
     job = _Job(
         model=model.mj,
-        states={name: rows[::stride] for name, rows in states.items()},
-        constants={
-            name: np.reshape(value, model.constant(name).shape)
-            for name, value in (variation or {}).items()
-        },
+        worlds={name: rows[::stride] for name, rows in worlds.items()},
+        camera=camera_index(model, camera),
         views={name: view[::stride] for name, view in (views or {}).items()},
-        camera=dataclasses.replace(path, lookat=path.lookat[::stride]),
         fps=1 / (timestep * stride),
         size=size,
         mp4=_output(mp4),
@@ -236,7 +235,7 @@ def _main() -> None:
 
 def _draw(job: _Job) -> None:
     """Writes the files of a job."""
-    number = len(job.states["qpos"])
+    number = len(job.worlds["qpos"])
     chosen = np.unique(np.linspace(0, number - 1, _STRIP_FRAMES).round().astype(int))
     stills = []
     with _encoder(job.mp4, job.fps) if job.mp4 else contextlib.nullcontext() as video:
@@ -252,12 +251,11 @@ def _draw(job: _Job) -> None:
 
 def _frames(job: _Job, chosen: NDArray) -> Iterator[tuple[int, NDArray]]:
     """The frames of some indices, each with its index, the views beside them."""
-    worlds = filmed(job.model, job.states, job.constants, job.camera)
-    views, most = [View(job.camera.fixedcamid, *job.size)], min(len(chosen), MOST)
+    views, most = [View(job.camera, *job.size)], min(len(chosen), MOST)
     pool, _ = open_pool([job.way], job.model, views, for_people=True, most=most)
     for start in range(0, len(chosen), _FRAMES_AT_A_TIME):
         rows = chosen[start : start + _FRAMES_AT_A_TIME]
-        ((images, _),) = pool.draw({name: values[rows] for name, values in worlds.items()})
+        ((images, _),) = pool.draw({name: values[rows] for name, values in job.worlds.items()})
         assert images is not None
         for row, image in zip(rows.tolist(), images, strict=True):
             yield row, _with_views(image, [view[row] for view in job.views.values()])
