@@ -17,7 +17,7 @@ from worldline.learn.networks.vision import ImageEncoder
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
 from worldline.learn.ppo import PPOConfig
-from worldline.learn.ppo.networks import networks_for
+from worldline.learn.ppo.networks import actor_critic
 
 ENV = worldline.make("robot/reach")
 SPACE = ENV.observation_space
@@ -25,7 +25,7 @@ SPACE = ENV.observation_space
 
 def policy_of(**config):
     """A policy before any training, but for what it normalises by."""
-    networks = networks_for(PPOConfig(**config), ENV)(jax.random.key(0), 5, 5, 2)
+    networks = actor_critic(PPOConfig(**config))(jax.random.key(0), 5, 5, 2)
     statistics = RunningStatistics(jnp.float32(9), jnp.arange(5.0), 1.0 + jnp.arange(5.0))
     low, high = jnp.asarray(ENV.action_low), jnp.asarray(ENV.action_high)
     return Policy(networks.actor, statistics, low, high, "tanh")

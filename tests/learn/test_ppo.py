@@ -17,7 +17,6 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn.networks.actor_critic import Segments
 from worldline.learn.ppo import Batch, PPOConfig, clipped_loss, ppo, with_hyperparameters
-from worldline.learn.ppo import samples as ppo_samples
 from worldline.learn.ppo import update as ppo_module
 from worldline.learn.rollout import evaluator, unroll
 from worldline.learn.run import run
@@ -95,7 +94,7 @@ def test_the_first_gradient_is_the_policy_gradient() -> None:
     state = learner.init(jax.random.key(0))
     policy = learner.policy(state)
     _, rollout, _ = unroll(worlds, state.acting.worlds, policy, state.acting.key, 16)
-    batch, learning = ppo_samples.prepare(SMALL, state.learning, rollout)
+    batch, learning = ppo_module.prepare(SMALL, state.learning, rollout)
     numbers = with_hyperparameters(state, value_weight=0.0).learning.hyperparameters
 
     def ours(networks: Any) -> jax.Array:
@@ -222,7 +221,7 @@ def test_value_ends_at_a_termination_and_goes_on_over_a_time_limit(
     for _ in range(150):
         state, _ = learner.update(state)
     learning = state.learning
-    obs = learning.critic_statistics.normalize(state.acting.worlds.obs)
+    obs = learning.statistics.critic.normalize(state.acting.worlds.obs)
     np.testing.assert_allclose(learning.networks.critic(obs)[:, 0], value, rtol=0.03)
 
 

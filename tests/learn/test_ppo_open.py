@@ -20,7 +20,7 @@ from worldline.learn.networks.mlp import Gaussian
 from worldline.learn.networks.network import Network
 from worldline.learn.population import population
 from worldline.learn.ppo import ActorCritic, PPOConfig, ppo, with_hyperparameters
-from worldline.learn.ppo import samples as ppo_samples
+from worldline.learn.ppo import update as ppo_module
 from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import unroll
 from worldline.variation import Domain, Uniform, scale
@@ -97,10 +97,10 @@ def test_each_part_of_an_observation_has_its_own_statistics():
     state = learner.init(jax.random.key(0))
     policy = learner.policy(state)
     _, rollout, _ = unroll(guess_worlds(), state.acting.worlds, policy, jax.random.key(1), 8)
-    _, learning = ppo_samples.prepare(config, state.learning, rollout)
+    _, learning = ppo_module.prepare(config, state.learning, rollout)
     for statistics, keys in (
-        (learning.statistics, ("velocity", "state")),
-        (learning.critic_statistics, ("velocity", "state", "privileged_state")),
+        (learning.statistics.actor, ("velocity", "state")),
+        (learning.statistics.critic, ("velocity", "state", "privileged_state")),
     ):
         seen = np.concatenate([rollout.obs[key].reshape(32, -1) for key in keys], axis=1)
         np.testing.assert_allclose(statistics.mean, seen.mean(0), atol=1e-5)

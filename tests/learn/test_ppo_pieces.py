@@ -14,10 +14,11 @@ from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.learn.gradient import clipped
 from worldline.learn.ppo import Batch, PPOConfig, PPOState, ppo, with_hyperparameters
-from worldline.learn.ppo import samples as ppo_samples
+from worldline.learn.ppo import update as ppo_module
 from worldline.learn.ppo.loss import _value_loss
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
+from worldline.learn.shuffle import shuffled
 
 CONFIG = PPOConfig(
     num_worlds=8,
@@ -86,22 +87,22 @@ def first_rollout() -> tuple[Any, Rollout]:
 def test_the_scale_of_rewards_does_not_matter_where_they_are_normalised():
     learning, rollout = first_rollout()
     larger = rollout._replace(reward=1000 * rollout.reward)
-    one, other = (ppo_samples.prepare(CONFIG, learning, each)[0] for each in (rollout, larger))
+    one, other = (ppo_module.prepare(CONFIG, learning, each)[0] for each in (rollout, larger))
     np.testing.assert_allclose(other.target, one.target, rtol=1e-4, atol=1e-5)
     plain = dataclasses.replace(CONFIG, normalize_rewards=False, gae_lambda=1.0)
-    one, other = (ppo_samples.prepare(plain, learning, each)[0] for each in (rollout, larger))
+    one, other = (ppo_module.prepare(plain, learning, each)[0] for each in (rollout, larger))
     assert np.abs(other.target).max() > 100 * np.abs(one.target).max()
 
 
 def test_observations_are_counted_or_left_alone():
     learning, rollout = first_rollout()
-    samples, counted = ppo_samples.prepare(CONFIG, learning, rollout)
-    np.testing.assert_allclose(counted.statistics.mean, rollout.obs.mean((0, 1)), atol=1e-5)
-    assert counted.statistics.count == 64
+    samples, counted = ppo_module.prepare(CONFIG, learning, rollout)
+    np.testing.assert_allclose(counted.statistics.actor.mean, rollout.obs.mean((0, 1)), atol=1e-5)
+    assert counted.statistics.actor.count == 64
     # They count from the next rollout on: these samples are as the policy saw them.
     np.testing.assert_array_equal(samples.segments.obs["state"], rollout.obs.reshape(64, 4))
     plain = dataclasses.replace(CONFIG, normalize_observations=False)
-    assert ppo_samples.prepare(plain, learning, rollout)[1].statistics.count == 0
+    assert ppo_module.prepare(plain, learning, rollout)[1].statistics.actor.count == 0
 
 
 def test_long_gradients_are_cut_and_short_ones_are_not():
@@ -136,7 +137,7 @@ def test_the_value_loss_with_its_move_clipped_and_not():
 
 def test_minibatches_are_the_samples_in_another_order():
     samples = Batch(*(jnp.arange(12.0) for _ in Batch._fields))
-    batches = ppo_samples.shuffled(samples, jax.random.key(0), 3)
+    batches = shuffled(samples, jax.random.key(0), 3)
     assert batches.value.shape == (3, 4)
     np.testing.assert_array_equal(np.sort(np.ravel(batches.value)), np.arange(12))
     np.testing.assert_array_equal(batches.value, batches.advantage)

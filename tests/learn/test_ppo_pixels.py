@@ -15,7 +15,7 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.export.policy_file import load_policy, save_policy
 from worldline.learn.augmentation import Augmentation
-from worldline.learn.bootstrap import CUT_VALUE
+from worldline.learn.bootstrap import BOOTSTRAP_VALUE
 from worldline.learn.images import changed, draw_changes
 from worldline.learn.networks.actor_critic import Segments
 from worldline.learn.policy import select
@@ -56,7 +56,7 @@ def test_an_update_changes_the_encoder():
     )
     assert float(jnp.abs(new - old).max()) > 0
     assert all(np.isfinite(value).all() for value in metrics.values())
-    assert after.learning.statistics.mean.shape == (1,)  # of the numbers alone
+    assert after.learning.statistics.actor.mean.shape == (1,)  # of the numbers alone
 
 
 def test_changed_images_are_no_step_of_the_policy():
@@ -207,7 +207,7 @@ def test_a_rollout_holds_its_images_once_and_learns_the_same():
 
     lean = ppo(worlds, CONFIG, rollout=remember)
     _, metrics = lean.update(lean.init(jax.random.key(3)))
-    assert kept == [{"state", CUT_VALUE}]
+    assert kept == [{"state", BOOTSTRAP_VALUE}]
 
     def whole(place, *arguments):
         return unroll(place.worlds, *arguments)

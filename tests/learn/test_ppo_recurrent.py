@@ -22,9 +22,10 @@ from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.networks.network import Network
 from worldline.learn.population import population
 from worldline.learn.ppo import ActorCritic, Batch, PPOConfig, clipped_loss, ppo
-from worldline.learn.ppo.samples import prepare, shuffled
+from worldline.learn.ppo.update import prepare
 from worldline.learn.rollout import evaluator, record, unroll
 from worldline.learn.run import run
+from worldline.learn.shuffle import shuffled
 from worldline.tasks.gym.pendulums import InvertedPendulum
 from worldline.train.checkpoint import CheckpointWriter, Moment, restore
 
@@ -135,7 +136,7 @@ def test_learning_sees_what_acting_did():
 def test_a_step_is_worth_what_follows_in_its_own_episode():
     """Values, and those of true successors, in which the episode is still remembered."""
     state, (rollout, samples, learning) = begun(), next_rollout()
-    critic, statistics = state.learning.networks.critic, state.learning.critic_statistics
+    critic, statistics = state.learning.networks.critic, state.learning.statistics.critic
     ended = rollout.terminated | rollout.truncated
     like = dataclasses.replace(learner().policy(state), statistics=statistics)
     before, after = by_hand(like, critic, state.learning.critic_memory, rollout.obs, ended)

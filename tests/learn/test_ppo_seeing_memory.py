@@ -15,7 +15,7 @@ from worldline.env.worlds import Worlds
 from worldline.export.policy_file import load_policy, save_policy
 from worldline.learn.networks.recurrent import GRUNetwork
 from worldline.learn.ppo import PPOConfig, ppo
-from worldline.learn.ppo.samples import prepare
+from worldline.learn.ppo.update import prepare
 from worldline.learn.rollout import unroll
 from worldline.rendering.camera import Camera
 

@@ -202,8 +202,10 @@ def solved_probe() -> tuple[Any, Any]:
 def test_value_ends_at_a_termination_and_goes_on_over_a_time_limit() -> None:
     """Reward 1 a step, discount 0.9: worth 1 if each step is the last, 10 if time just ran out."""
     learning = solved_probe()[1].learning
-    obs = learning.critic_statistics.normalize(jnp.eye(3)[:2])
-    action = jnp.tanh(learning.networks.actor(learning.statistics.normalize(jnp.eye(3)[:2])).mean)
+    obs = learning.statistics.critic.normalize(jnp.eye(3)[:2])
+    action = jnp.tanh(
+        learning.networks.actor(learning.statistics.actor.normalize(jnp.eye(3)[:2])).mean
+    )
     value = values(learning.networks.critics, obs, action)
     np.testing.assert_allclose(value, [[1.0, 10.0], [1.0, 10.0]], rtol=0.05)
 
@@ -289,7 +291,7 @@ def test_two_programs_each_traced_once_and_exact_from_a_saved_state(
 
         return wrapper
 
-    monkeypatch.setattr(sac_module, "unroll", counted("act", sac_module.unroll))
+    monkeypatch.setattr(sac_module, "collect", counted("act", sac_module.collect))
     monkeypatch.setattr(sac_module, "learn", counted("learn", sac_module.learn))
     domain = Domain(scale("body_mass", Uniform(1.0, 1.0)))
     widest = {"body_mass": Uniform(0.5, 2.0)}
@@ -434,8 +436,8 @@ def test_the_critics_may_see_more_than_the_policy() -> None:
     learner = learner_of(Watched(), SMALL)
     state, metrics = learner.update(learner.init(jax.random.key(0)))
     assert float(metrics["loss/critic"]) > 0
-    assert state.learning.statistics.mean.shape == (2,)
-    assert state.learning.critic_statistics.mean.shape == (4,)
+    assert state.learning.statistics.actor.mean.shape == (2,)
+    assert state.learning.statistics.critic.mean.shape == (4,)
     assert set(state.replay.observations) == {"state", "privileged_state"}
     policy = learner.policy(state)
     assert policy({"state": np.zeros((5, 2), np.float32)}).shape == (5, 2)

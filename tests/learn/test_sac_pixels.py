@@ -48,7 +48,7 @@ def batch():
     _, _, state, _ = trained()
     steps = state.replay.at(jnp.arange(CONFIG.batch_size))
     noise = jax.random.normal(jax.random.key(3), (CONFIG.batch_size, 1))
-    return batch_of(CONFIG, state.learning, steps, noise, jax.random.key(4)), steps
+    return batch_of(CONFIG, state.learning.statistics, steps, noise, jax.random.key(4)), steps
 
 
 def leaves(tree):
@@ -57,12 +57,12 @@ def leaves(tree):
 
 def test_an_update_changes_encoder_critics_and_policy():
     _, before, after, metrics = trained()
-    for part in ("eyes", "actor", "critics"):
+    for part in ("encoder", "actor", "critics"):
         old, new = (leaves(getattr(s.learning.networks, part)) for s in (before, after))
         assert old
         assert any((a != b).any() for a, b in zip(old, new, strict=True)), part
     assert all(np.isfinite(value).all() for value in metrics.values())
-    assert after.learning.statistics.mean.shape == (1,)  # of the numbers alone
+    assert after.learning.statistics.actor.mean.shape == (1,)  # of the numbers alone
 
 
 def test_the_critics_loss_alone_reaches_the_encoder():
@@ -71,17 +71,17 @@ def test_the_critics_loss_alone_reaches_the_encoder():
     seen, _ = batch()
 
     def of_actor(networks):
-        return actor_loss((networks.actor_eyes, networks.actor), networks, seen, BOUNDED)[0]
+        return actor_loss((networks.actor_encoder, networks.actor), networks, seen, BOUNDED)[0]
 
     def of_critics(networks):
         target = jnp.ones(CONFIG.batch_size)
-        return critic_loss((networks.eyes, networks.critics), seen, target)[0]
+        return critic_loss((networks.encoder, networks.critics), seen, target)[0]
 
     gradient = eqx.filter_jit(jax.grad(of_actor))(networks)
-    assert all((leaf == 0).all() for leaf in leaves(gradient.eyes))
+    assert all((leaf == 0).all() for leaf in leaves(gradient.encoder))
     assert any((leaf != 0).any() for leaf in leaves(gradient.actor))
     gradient = eqx.filter_jit(jax.grad(of_critics))(networks)
-    assert all((leaf != 0).any() for leaf in leaves(gradient.eyes.encoders[0].layers[0].weights))
+    assert all((leaf != 0).any() for leaf in leaves(gradient.encoder.encoders[0].layers[0].weights))
 
 
 ASYMMETRIC = dataclasses.replace(
@@ -94,28 +94,28 @@ def test_an_image_for_the_policy_alone_has_an_encoder_of_the_policy():
     before = learner.init(jax.random.key(0))
     after, metrics = learner.update(before)
     networks = after.learning.networks
-    assert not networks.eyes.encoders
-    assert networks.actor_eyes.names == ("pixels/top",)
+    assert not networks.encoder.encoders
+    assert networks.actor_encoder.names == ("pixels/top",)
     weights = [
-        s.learning.networks.actor_eyes.encoders[0].layers[0].weights[0] for s in (before, after)
+        s.learning.networks.actor_encoder.encoders[0].layers[0].weights[0] for s in (before, after)
     ]
     assert (weights[0] != weights[1]).any()
     assert all(np.isfinite(value).all() for value in metrics.values())
 
     steps = after.replay.at(jnp.arange(CONFIG.batch_size))
     noise = jnp.ones((CONFIG.batch_size, 1))
-    seen = batch_of(ASYMMETRIC, after.learning, steps, noise, jax.random.key(4))
+    seen = batch_of(ASYMMETRIC, after.learning.statistics, steps, noise, jax.random.key(4))
     stored = (steps.obs["pixels/top"], steps.next_obs["pixels/top"])
     for read, kept in zip((seen.obs, seen.next_obs), stored, strict=True):
         assert (read["pixels/top"] != kept).any()  # shifted
     assert seen.critic_obs.keys() == {"state"}
 
     def loss(networks):
-        learned = (networks.actor_eyes, networks.actor)
+        learned = (networks.actor_encoder, networks.actor)
         return actor_loss(learned, networks, seen, BOUNDED)[0]
 
     gradient = eqx.filter_jit(jax.grad(loss))(networks)
-    assert (gradient.actor_eyes.encoders[0].layers[0].weights[0] != 0).any()
+    assert (gradient.actor_encoder.encoders[0].layers[0].weights[0] != 0).any()
 
 
 def test_it_acts_through_eyes_of_the_critics_and_of_its_own(tmp_path):
@@ -126,8 +126,8 @@ def test_it_acts_through_eyes_of_the_critics_and_of_its_own(tmp_path):
     learner = sac(Worlds(Env(Spot(), cameras=cameras), CONFIG.num_worlds), config)
     state, _ = learner.update(learner.init(jax.random.key(0)))
     networks, policy = state.learning.networks, learner.policy(state)
-    assert networks.eyes.names == ("pixels/two",)
-    assert networks.actor_eyes.names == ("pixels/one",)
+    assert networks.encoder.names == ("pixels/two",)
+    assert networks.actor_encoder.names == ("pixels/one",)
     assert policy.encoder.names == config.actor_obs
     obs = jax.tree.map(lambda x: x[:1], state.acting.worlds.obs)
     action = np.asarray(policy(obs))

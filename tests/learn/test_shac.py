@@ -17,8 +17,9 @@ from worldline.errors import ConfigError
 from worldline.learn.algorithms import find_algorithm
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
+from worldline.learn.shac import SHACConfig, SHACState, shac
 from worldline.learn.shac import update as shac_module
-from worldline.learn.shac.update import SHACConfig, SHACState, segment_return, shac
+from worldline.learn.shac.update import segment_return
 from worldline.physics.fake import FakePhysics
 
 SMALL = SHACConfig(num_worlds=8, unroll_length=6, actor_hidden=(16,), critic_hidden=(16,))
@@ -91,18 +92,18 @@ def test_the_policy_climbs_the_gradient_of_what_it_earns(
     after, metrics = learner.update(state)
 
     def lost(shift: float) -> float:
-        bias = state.acting.actor.mean.biases[-1].at[0].add(shift)
-        actor = jax.tree.map(lambda x: x, state.acting.actor)
+        bias = state.learning.actor.mean.biases[-1].at[0].add(shift)
+        actor = jax.tree.map(lambda x: x, state.learning.actor)
         actor.mean.biases[-1] = bias
-        moved = dataclasses.replace(state.acting, actor=actor)
-        _, metrics = learner.update(dataclasses.replace(state, acting=moved))
+        moved = dataclasses.replace(state.learning, actor=actor)
+        _, metrics = learner.update(dataclasses.replace(state, learning=moved))
         return float(metrics["loss/policy"])
 
     slope = (lost(0.1) - lost(-0.1)) / 0.2
-    step = after.acting.actor.mean.biases[-1][0] - state.acting.actor.mean.biases[-1][0]
+    step = after.learning.actor.mean.biases[-1][0] - state.learning.actor.mean.biases[-1][0]
     assert abs(slope) > 1e-4
     np.testing.assert_allclose(step, -1e-3 * np.sign(slope), rtol=1e-3)
-    moment = after.acting.optimizer.mu.mean.biases[-1][0]
+    moment = after.learning.actor_optimizer.mu.mean.biases[-1][0]
     np.testing.assert_allclose(moment, 0.3 * slope, rtol=2e-2)
     assert metrics["shac/exploded"] == 0
 
@@ -117,7 +118,7 @@ def test_how_far_gradients_explode_is_seen_before_they_are_bounded(key_reuse_all
         )
         after, metrics = learner.update(bounded)
         norms.append(float(metrics["shac/grad_norm"]))
-        moment = optax.tree.norm(after.acting.optimizer.mu)
+        moment = optax.tree.norm(after.learning.actor_optimizer.mu)
         np.testing.assert_allclose(moment, 0.3 * 1e-3, rtol=1e-2)
     assert norms[0] > 1e-3
     np.testing.assert_allclose(norms[1], 1e6 * norms[0], rtol=1e-3)
@@ -182,7 +183,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing_and_is_counted(nans_allowed
     after, metrics = learner.update(spoilt)
     assert metrics["shac/exploded"] == 1
     for a, b in zip(
-        jax.tree.leaves(after.acting.actor), jax.tree.leaves(state.acting.actor), strict=True
+        jax.tree.leaves(after.learning.actor), jax.tree.leaves(state.learning.actor), strict=True
     ):
         np.testing.assert_array_equal(a, b)
 

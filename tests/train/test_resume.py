@@ -229,11 +229,11 @@ def test_a_run_begins_with_parts_of_another(whole, learner):
 
     assert weights(networks.actor.mean) == saved["learning.networks.actor.mean.weights.0"]
     assert weights(networks.critic) == saved["learning.networks.critic.weights.0"]
-    assert all_of_it.learning.statistics.count == 320
+    assert all_of_it.learning.statistics.actor.count == 320
     assert all_of_it.learning.updates == 0
     assert weights(actor_alone.networks.actor.mean) == weights(networks.actor.mean)
     assert weights(actor_alone.networks.critic) == weights(fresh.networks.critic)
-    assert actor_alone.statistics.count == 0
+    assert actor_alone.statistics.actor.count == 0
 
 
 def test_what_a_run_cannot_begin_with(whole, learner, tmp_path):

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
 
 from worldline.errors import ConfigError
 from worldline.learn.augmentation import Augmentation
+from worldline.learn.batched_env import BatchedEnv, EnvSpec
 from worldline.learn.networks.mlp import ACTIVATIONS, Activation
-from worldline.learn.networks.vision import Architecture
+from worldline.learn.networks.vision import Architecture, ImageEncoder, Observed
+from worldline.learn.policy import select
+from worldline.rendering.camera import image_names, image_shapes
+from worldline.types import Key, Observation
+
+H = TypeVar("H", bound=eqx.Module)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +46,25 @@ class LearnerConfig:
     activation: Activation
     """Between layers."""
 
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps in a round of acting, over all worlds: `B * T`."""
+        return self.num_worlds * self.unroll_length
+
+    def check_worlds(self, worlds: BatchedEnv[Any]) -> None:
+        """Refuses worlds of another number than `num_worlds`.
+
+        Raises:
+            ConfigError: there are more or fewer.
+        """
+        if worlds.num_worlds != self.num_worlds:
+            raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {self.num_worlds}")
+
+    def arrays(self, kind: type[H]) -> H:
+        """The fields of `kind`, a class of hyperparameters, each as an array `()` float32."""
+        names = [field.name for field in dataclasses.fields(kind)]
+        return kind(**{name: jnp.float32(getattr(self, name)) for name in names})
+
     def __post_init__(self) -> None:
         self._check_positive("num_worlds", "unroll_length")
         self._check_unit("discount")
@@ -53,11 +83,11 @@ class LearnerConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
 
     def _check_minibatches(self, minibatches: int) -> None:
-        steps = self.num_worlds * self.unroll_length
-        if steps % minibatches:
+        if self.steps_per_update % minibatches:
             raise ConfigError(
-                f"{self.num_worlds} worlds x {self.unroll_length} steps = {steps} do not divide "
-                f"into {minibatches} minibatches; change one of the three"
+                f"{self.num_worlds} worlds x {self.unroll_length} steps = "
+                f"{self.steps_per_update} do not divide into {minibatches} minibatches; "
+                "change one of the three"
             )
 
 
@@ -82,6 +112,36 @@ class ImageLearnerConfig(LearnerConfig):
     """Colours move by up to this share from their mean, or towards it; likewise."""
     cutout: int = 0
     """The side of a grey square somewhere in each image, in pixels; likewise."""
+
+    def critic_keys(self, obs: Observation) -> tuple[str, ...]:
+        """The parts of an observation that the critic reads, as `critic_obs` says."""
+        if self.critic_obs is not None:
+            return tuple(self.critic_obs)
+        privileged = {"privileged_state"} & (obs.keys() if isinstance(obs, dict) else set())
+        return (*self.actor_obs, *(privileged - set(self.actor_obs)))
+
+    def select(self, obs: Observation) -> tuple[Observed, Observed]:
+        """What the policy reads of an observation, and what the critic reads of it."""
+        return select(obs, self.actor_obs), select(obs, self.critic_keys(obs))
+
+    def image_shapes(self, env: EnvSpec) -> dict[str, tuple[int, ...]]:
+        """The shape of each image that policy or critic read: height, width, channels.
+
+        Raises:
+            ConfigError: the environment has no such image.
+        """
+        names = image_names(sorted({*self.actor_obs, *(self.critic_obs or ())}))
+        return image_shapes(env.observation_space, names) if names else {}
+
+    def image_encoder(self, key: Key, shapes: Mapping[str, Sequence[int]]) -> ImageEncoder:
+        """Encoders before training of images of these shapes: height, width, channels."""
+        return ImageEncoder.initial(
+            key,
+            shapes,
+            self.encoder,
+            self.image_features,
+            normalize_channels=self.normalize_channels,
+        )
 
     @property
     def augmentation(self) -> Augmentation:

@@ -19,12 +19,14 @@ from worldline.variation.domain import Ranges
 Curriculum = Callable[[Metrics, Ranges], Ranges]
 
 
-def moved(curriculum: Curriculum, metrics: Metrics, ranges: Ranges) -> Ranges:
-    """What a curriculum makes of the ranges, of the same types as they have.
+def moved(curriculum: Curriculum | None, metrics: Metrics, ranges: Ranges) -> Ranges:
+    """The ranges after an update, in the dtypes that they had; the same without a curriculum.
 
     Raises:
-        ConfigError: it gave other names or shapes.
+        ConfigError: the curriculum gave other names or shapes.
     """
+    if curriculum is None:
+        return ranges
     after = curriculum(metrics, ranges)
     shapes = [jax.tree.map(jnp.shape, tree) for tree in (ranges, after)]
     if shapes[0] != shapes[1]:

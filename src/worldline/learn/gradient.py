@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import jax.numpy as jnp
 import optax
 
 from worldline.types import Array, PyTree
@@ -17,15 +18,33 @@ def clipped(gradient: P, max_norm: Array) -> tuple[P, Array]:
     return clip.update(gradient, clip.init(gradient))[0], optax.tree.norm(gradient)
 
 
-def descended(parameters: P, direction: PyTree, learning_rate: Array) -> P:
-    """The parameters after a step of this length against a direction, such as Adam's."""
-    moved: P = optax.apply_updates(parameters, optax.tree.scale(-learning_rate, direction))
-    return moved
+def descend(
+    optimizer: optax.GradientTransformation,
+    parameters: P,
+    gradient: P,
+    state: PyTree,
+    learning_rate: Array,
+) -> tuple[P, PyTree]:
+    """The parameters after a step down the gradient, and the optimiser's state after it.
 
-
-def averaged(target: P, parameters: P, rate: Array) -> P:
-    """A target network after a step towards the parameters, by this share of the way: Polyak
-    averaging.
+    Args:
+        optimizer: turns the gradient into the direction of the step, such as
+            `optax.scale_by_adam()`.
+        parameters: any pytree of arrays.
+        gradient: of what is minimised, by the parameters.
+        state: the optimiser's.
+        learning_rate: the direction is multiplied by this, `()`.
     """
-    moved: P = optax.incremental_update(parameters, target, rate)
-    return moved
+    direction, state = optimizer.update(gradient, state, parameters)
+    moved: P = optax.apply_updates(parameters, optax.tree.scale(-learning_rate, direction))
+    return moved, state
+
+
+def annealed(updates: Array, anneal_updates: Array, lowest: float) -> Array:
+    """The share of a learning rate that is left after some updates, `()`.
+
+    It falls linearly from 1 to `lowest` over `anneal_updates`, `()` float32; where that is 0, it
+    stays 1.
+    """
+    done = jnp.clip(updates.astype(jnp.float32) / jnp.maximum(anneal_updates, 1.0), 0.0, 1.0)
+    return jnp.where(anneal_updates > 0, 1.0 - (1.0 - lowest) * done, 1.0)

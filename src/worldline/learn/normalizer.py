@@ -7,6 +7,7 @@ import math
 import equinox as eqx
 import jax.numpy as jnp
 
+from worldline.learn.networks.vision import Observed
 from worldline.types import Array
 
 
@@ -51,3 +52,31 @@ class RunningStatistics(eqx.Module):
         """
         std = jnp.maximum(jnp.sqrt(self.variance), 1e-2)
         return jnp.clip((values - self.mean) / std, -clip, clip)
+
+    def normalize_observed(self, obs: Observed) -> Observed:
+        """An observation with its numbers normalised, and its images as they are."""
+        return {**obs, "state": self.normalize(obs["state"])}
+
+
+class ObservationStatistics(eqx.Module):
+    """Statistics of the numbers that the policy observes, and of those that the critic observes."""
+
+    actor: RunningStatistics
+    critic: RunningStatistics
+
+    @classmethod
+    def zero(cls, actor_obs: Observed, critic_obs: Observed) -> ObservationStatistics:
+        """Statistics of nothing, for observations as large as these."""
+        return cls(
+            *(RunningStatistics.zero(obs["state"].shape[-1:]) for obs in (actor_obs, critic_obs))
+        )
+
+    def update(self, actor_obs: Observed, critic_obs: Observed) -> ObservationStatistics:
+        """With these observations, `(..., n)` each, seen too."""
+        return ObservationStatistics(
+            self.actor.update(actor_obs["state"]), self.critic.update(critic_obs["state"])
+        )
+
+    def normalize(self, actor_obs: Observed, critic_obs: Observed) -> tuple[Observed, Observed]:
+        """What policy and critic observe, each normalised by its own statistics."""
+        return self.actor.normalize_observed(actor_obs), self.critic.normalize_observed(critic_obs)

@@ -134,7 +134,7 @@ class Policy(eqx.Module):
 
 
 def _respond(policy: Policy, selected: Observed, memory: PyTree) -> tuple[Any, PyTree]:
-    seen = policy.encoder(normalized(policy.statistics, selected))
+    seen = policy.encoder(policy.statistics.normalize_observed(selected))
     memory, distribution = policy.actor.step(memory, seen)
     return distribution, memory
 
@@ -150,18 +150,6 @@ def _act(
         else distribution.at(jax.random.normal(key, distribution.mean.shape))
     )
     return policy.to_action(raw), memory
-
-
-def critic_keys(
-    actor_obs: Sequence[str], critic_obs: Sequence[str] | None, obs: Observation
-) -> tuple[str, ...]:
-    """The parts of an observation that a critic reads: those it is given, or else the policy's and
-    `privileged_state` where there is one.
-    """
-    if critic_obs is not None:
-        return tuple(critic_obs)
-    privileged = {"privileged_state"} & (obs.keys() if isinstance(obs, dict) else set())
-    return (*actor_obs, *(privileged - set(actor_obs)))
 
 
 def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
@@ -186,11 +174,6 @@ def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
         return {"state": numbers[0], **images}
     library = jnp if any(isinstance(part, jax.Array) for part in numbers) else np
     return {"state": library.concatenate(numbers, axis=-1), **images}
-
-
-def normalized(statistics: RunningStatistics, obs: Observed) -> Observed:
-    """An observation with its numbers normalised, and its images as they are."""
-    return {**obs, "state": statistics.normalize(obs["state"])}
 
 
 def state_of(obs: Observation | Any) -> Any:

@@ -1,11 +1,11 @@
-"""Random orders: which samples go into which minibatch."""
+"""Minibatches: samples in random order."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
-from worldline.types import Array, Key
+from worldline.types import Array, Key, PyTree
 
 #: Of up to so many bits is a number that still leaves enough random ones beside it.
 _FEW_BITS = 20
@@ -25,3 +25,11 @@ def random_order(key: Key, number: int) -> Array:
     low = jnp.uint32((1 << bits) - 1)
     words = (jax.random.bits(key, (number,)) & ~low) | jnp.arange(number, dtype=jnp.uint32)
     return (jnp.sort(words) & low).astype(jnp.int32)
+
+
+def shuffled(samples: PyTree, key: Key, minibatches: int) -> PyTree:
+    """The samples in random order, split: `(n, ...)` to `(minibatches, n / minibatches, ...)`."""
+    number = jax.tree.leaves(samples)[0].shape[0]
+    order = random_order(key, number)
+    size = number // minibatches
+    return jax.tree.map(lambda x: x[order].reshape(minibatches, size, *x.shape[1:]), samples)

@@ -129,11 +129,33 @@ class Gaussian(eqx.Module):
 
 
 class Actor(Network):
-    """A Gaussian policy: its mean a network of the observation, its spread a parameter."""
+    """A Gaussian policy: a network gives the mean, and the standard deviation is a parameter."""
 
     mean: MLP
     log_std: Array
     """`(nact,)`"""
+
+    @classmethod
+    def initial(
+        cls,
+        key: Key,
+        sizes: Sequence[int],
+        activation: Activation,
+        log_std: float,
+        *,
+        layer_norm: bool = False,
+    ) -> Actor:
+        """A policy before training: every mean is near 0.
+
+        Args:
+            key: decides the weights.
+            sizes: of the observation, each hidden layer and the action.
+            activation: between layers.
+            log_std: logarithm of each action's standard deviation.
+            layer_norm: whether each hidden layer is normalised.
+        """
+        mean = MLP.initial(key, sizes, activation, last_gain=0.01, layer_norm=layer_norm)
+        return cls(mean, jnp.full(sizes[-1], jnp.float32(log_std)))
 
     def __call__(self, obs: Array) -> Gaussian:
         """The distribution of actions at normalised observations `(..., nobs)`."""
@@ -142,7 +164,7 @@ class Actor(Network):
 
 
 class StateDependentActor(Network):
-    """A Gaussian policy whose mean and spread are both a network's."""
+    """A Gaussian policy: a network gives the mean and the standard deviation."""
 
     network: MLP
     """Gives the mean, then the logarithm of the standard deviation: `(..., 2 nact)`."""

@@ -62,6 +62,11 @@ class PPOConfig(ImageLearnerConfig):
     random_shift: int = 0
     """Images are shifted by up to so many pixels, alike over a rollout and anew in each epoch."""
 
+    @property
+    def anneal_updates(self) -> float:
+        """Updates over which the learning rate falls; 0: it stays."""
+        return self.anneal_steps / self.steps_per_update
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_positive("epochs", "minibatches", "learning_rate", "max_grad_norm", "clip")

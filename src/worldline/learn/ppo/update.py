@@ -23,42 +23,61 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from worldline.env.worlds import WorldsState
-from worldline.errors import ConfigError
+from worldline.errors import ConfigError, did_you_mean
 from worldline.learn.batched_env import BatchedEnv
-from worldline.learn.bootstrap import LeanWorlds
+from worldline.learn.bootstrap import BOOTSTRAP_VALUE, TruncationBootstrap, next_values
+from worldline.learn.collector import CollectorState, Unroll, collect, last_step, update_metrics
 from worldline.learn.curriculum import Curriculum, moved
-from worldline.learn.gradient import clipped, descended
-from worldline.learn.images import changed, draw_changes, is_image_array
-from worldline.learn.networks.actor_critic import ActorCritic
-from worldline.learn.normalizer import RunningStatistics
+from worldline.learn.gradient import annealed, clipped, descend
+from worldline.learn.images import changed, draw_changes, is_image_array, with_images_of
+from worldline.learn.networks.actor_critic import ActorCritic, Segments
+from worldline.learn.normalizer import ObservationStatistics, RunningStatistics
 from worldline.learn.policy import Policy
 from worldline.learn.ppo.config import PPOConfig
-from worldline.learn.ppo.loss import (
-    adapted_rate,
-    annealed_rate,
-    clipped_loss,
-    explained_variance,
-    standardized,
-)
-from worldline.learn.ppo.networks import MakeNetworks, networks_for
-from worldline.learn.ppo.samples import Batch, last, observed, prepare, shuffled, value_of
-from worldline.learn.ppo.state import CollectorState, Hyperparameters, LearnerState, PPOState
-from worldline.learn.returns import generalized_advantage
+from worldline.learn.ppo.loss import Batch, Hyperparameters, clipped_loss
+from worldline.learn.ppo.networks import MakeNetworks, actor_critic
+from worldline.learn.returns import discounted_return_so_far, generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
+from worldline.learn.shuffle import shuffled
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, mean_over_shares, split
 from worldline.rendering.camera import image_names
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
-#: From networks, a batch and the hyperparameters to what is minimised, `()`, and what to report of
-#: it. All are means over the samples: each of several devices has its share of a minibatch.
+#: From networks, a batch and the hyperparameters to the loss, `()`, and its metrics. All are means
+#: over the samples: each of several devices has its share of a minibatch.
 Loss: TypeAlias = Callable[[ActorCritic, Batch, Hyperparameters], tuple[Array, Metrics]]
 
 
+class LearnerState(eqx.Module):
+    """The part of the training state that learning reads and moves on."""
+
+    networks: ActorCritic
+    optimizer: PyTree
+    learning_rate: Array
+    statistics: ObservationStatistics
+    critic_memory: PyTree
+    """The critic's memory of each world's episode, `(B, ...)`; `()` without a memory."""
+    return_so_far: Array
+    """Each world's discounted sum of rewards in its episode, `(B,)`."""
+    return_statistics: RunningStatistics
+    """Of those sums."""
+    hyperparameters: Hyperparameters
+    updates: Array
+    """Updates so far, `()` int32."""
+    key: Key
+
+
+class PPOState(eqx.Module):
+    """The whole training state, a pytree."""
+
+    acting: CollectorState
+    learning: LearnerState
+
+
 class Pieces(NamedTuple):
-    """What an update is made of."""
+    """The pieces of an update."""
 
     worlds: BatchedEnv[Any]
     config: PPOConfig
@@ -66,7 +85,7 @@ class Pieces(NamedTuple):
     loss: Loss
     optimizer: optax.GradientTransformation
     advantage: Callable[..., Array]
-    rollout: Callable[..., tuple[WorldsState, Rollout, Metrics]]
+    rollout: Unroll
     curriculum: Curriculum | None
 
 
@@ -78,7 +97,7 @@ def ppo(
     loss: Loss = clipped_loss,
     optimizer: optax.GradientTransformation | None = None,
     advantage: Callable[..., Array] = generalized_advantage,
-    rollout: Callable[..., tuple[WorldsState, Rollout, Metrics]] = unroll,
+    rollout: Unroll = unroll,
     curriculum: Curriculum | None = None,
 ) -> Learner[PPOState]:
     """PPO on worlds.
@@ -99,9 +118,8 @@ def ppo(
     Raises:
         ConfigError: the number of worlds is not the configuration's; the networks cannot be made.
     """
-    if worlds.num_worlds != config.num_worlds:
-        raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {config.num_worlds}")
-    networks = networks or networks_for(config, worlds.env)
+    config.check_worlds(worlds)
+    networks = networks or actor_critic(config, config.image_shapes(worlds.env))
     optimizer = optimizer or optax.scale_by_adam(eps=1e-5)
     pieces = Pieces(worlds, config, networks, loss, optimizer, advantage, rollout, curriculum)
     begin, act, learn_from = (
@@ -118,54 +136,65 @@ def ppo(
     def update(state: PPOState) -> tuple[PPOState, Metrics]:
         acting, taken, summary = act(state.acting, state.learning)
         learning, ranges, metrics = learn_from(state.learning, taken, state.acting, acting, summary)
-        moved_worlds = dataclasses.replace(acting.worlds, ranges=ranges)
-        return PPOState(dataclasses.replace(acting, worlds=moved_worlds), learning), metrics
+        return PPOState(acting.with_ranges(ranges), learning), metrics
 
     return Learner(
         init=init,
         update=update,
         policy=lambda state: _policy(pieces, state.learning),
-        steps_per_update=config.num_worlds * config.unroll_length,
+        steps_per_update=config.steps_per_update,
         parts=_PARTS,
     )
 
 
-#: What another run may begin with.
+#: The parts of a state that another run can begin with.
 _PARTS: dict[str, Callable[[PPOState], PyTree]] = {
     "actor": lambda state: state.learning.networks.parts()["actor"],
     "critic": lambda state: state.learning.networks.parts()["critic"],
-    "statistics": lambda state: (
-        state.learning.statistics,
-        state.learning.critic_statistics,
-        state.learning.return_statistics,
-    ),
+    "statistics": lambda state: (state.learning.statistics, state.learning.return_statistics),
 }
+
+
+def with_hyperparameters(state: PPOState, **values: float | Array) -> PPOState:
+    """The state with other values of some `Hyperparameters`; the next update goes by them.
+
+    Nothing recompiles; under `jax.vmap` each member of a population has its own.
+
+    Raises:
+        ConfigError: there is no such hyperparameter.
+    """
+    learning = state.learning
+    known = [field.name for field in dataclasses.fields(Hyperparameters)]
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"there is no hyperparameter {name!r}{did_you_mean(name, known)}")
+    arrays = {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
+    learning = dataclasses.replace(
+        learning,
+        hyperparameters=dataclasses.replace(learning.hyperparameters, **arrays),
+        learning_rate=arrays.get("learning_rate", learning.learning_rate),
+    )
+    return PPOState(state.acting, learning)
 
 
 def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
     """Networks, optimiser and statistics before any training."""
     config, (networks_key, key) = pieces.config, jax.random.split(key)
-    seen = observed(config, obs)
+    seen = config.select(obs)
     nobs, ncritic = (part["state"].shape[-1] for part in seen)
     nact = len(pieces.worlds.env.action_low)
     networks = pieces.networks(networks_key, nobs, ncritic, nact).centred(*seen)
     if networks.remembers:
         config.check_for_memory()
-    updates = config.anneal_steps / (config.num_worlds * config.unroll_length)
-    values = {
-        field.name: jnp.float32(getattr(config, field.name, updates))
-        for field in dataclasses.fields(Hyperparameters)
-    }
     return LearnerState(
         networks=networks,
         optimizer=pieces.optimizer.init(networks),
         learning_rate=jnp.float32(config.learning_rate),
-        statistics=RunningStatistics.zero((nobs,)),
-        critic_statistics=RunningStatistics.zero((ncritic,)),
+        statistics=ObservationStatistics.zero(*seen),
         critic_memory=networks.critic.start(config.num_worlds),
         return_so_far=jnp.zeros(config.num_worlds),
         return_statistics=RunningStatistics.zero(()),
-        hyperparameters=Hyperparameters(**values),
+        hyperparameters=config.arrays(Hyperparameters),
         updates=jnp.int32(0),
         key=key,
     )
@@ -174,7 +203,7 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
 def _policy(pieces: Pieces, learning: LearnerState) -> Policy:
     return Policy(
         actor=learning.networks.actor,
-        statistics=learning.statistics,
+        statistics=learning.statistics.actor,
         low=jnp.asarray(pieces.worlds.env.action_low),
         high=jnp.asarray(pieces.worlds.env.action_high),
         squash=pieces.config.squash,
@@ -186,21 +215,13 @@ def _policy(pieces: Pieces, learning: LearnerState) -> Policy:
 def _act(
     pieces: Pieces, acting: CollectorState, learning: LearnerState
 ) -> tuple[CollectorState, Rollout, Metrics]:
-    """A rollout, `(T, B)`. Of images it keeps those acted on, and only values of final ones."""
-    key, unroll_key = jax.random.split(acting.key)
-    obs: Any = acting.worlds.obs
+    """A rollout, `(T, B)`. It keeps no final images, but their values where they count."""
+    obs = acting.worlds.obs
     worlds: Any = pieces.worlds
     if isinstance(obs, dict) and image_names(obs) and not learning.networks.remembers:
-        worlds = LeanWorlds(worlds, functools.partial(value_of, pieces.config, learning))
-    state, taken, summary = pieces.rollout(
-        worlds,
-        acting.worlds,
-        _policy(pieces, learning),
-        unroll_key,
-        pieces.config.unroll_length,
-        acting.memory,
-    )
-    return CollectorState(state, last(taken.memory), key), taken, summary
+        worlds = TruncationBootstrap(worlds, functools.partial(value_of, pieces.config, learning))
+    policy = _policy(pieces, learning)
+    return collect(worlds, acting, policy, pieces.config.unroll_length, pieces.rollout)
 
 
 def _learn_from(
@@ -216,19 +237,101 @@ def _learn_from(
         pieces.config, learning, rollout, before.memory, after.worlds.obs, pieces.advantage
     )
     learning, measured = learn(pieces, learning, samples)
-    metrics = {f"train/{name}": value for name, value in summary.items()} | measured
-    ranges = after.worlds.ranges
-    if pieces.curriculum is not None:
-        ranges = moved(pieces.curriculum, metrics, ranges)
-    return learning, ranges, metrics
+    metrics = update_metrics(summary, measured)
+    return learning, moved(pieces.curriculum, metrics, after.worlds.ranges), metrics
+
+
+def prepare(
+    config: PPOConfig,
+    learning: LearnerState,
+    rollout: Rollout,
+    memory: PyTree = (),
+    next_obs: Observation | None = None,
+    advantage_of: Callable[..., Array] = generalized_advantage,
+) -> tuple[Batch, LearnerState]:
+    """The samples of a rollout, with advantages and value targets. Pure.
+
+    Observations are normalised by the statistics that the policy acted with, so that the
+    probability ratio starts at 1. This rollout's own observations count from the next one on.
+
+    Args:
+        config: how to train.
+        learning: the networks and statistics that acted.
+        rollout: `(T, B)`.
+        memory: the policy's memory before the first step, `(B, ...)`; `()` without one.
+        next_obs: the observation to act on after the last step, `(B, ...)`; read where the
+            rollout has bootstrap values in place of final images.
+        advantage_of: as `generalized_advantage`.
+
+    Returns:
+        Single steps, `(T * B,)`, or of networks with a memory whole worlds, `(B, T)`; and
+        `learning` with its statistics and the critic's memory after the rollout.
+    """
+    numbers, networks = learning.hyperparameters, learning.networks
+    raw_obs = config.select(rollout.obs)
+    obs, critic_obs = learning.statistics.normalize(*raw_obs)
+    ended = rollout.terminated | rollout.truncated
+    # No step 0 is among them: a memory is made fresh where an episode ends, also at the last step.
+    first = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
+    memories, value = networks.values(learning.critic_memory, critic_obs, first)
+    if isinstance(rollout.final_obs, dict) and BOOTSTRAP_VALUE in rollout.final_obs:
+        assert next_obs is not None
+        last_value = value_of(config, learning, next_obs)
+        next_value = next_values(value, last_value, rollout.final_obs[BOOTSTRAP_VALUE], ended)
+    else:  # `memories` are still of the old episode
+        next_value = value_of(config, learning, rollout.final_obs, memories)
+    return_so_far, returns = discounted_return_so_far(
+        learning.return_so_far, rollout.reward, ended, numbers.discount
+    )
+    return_statistics = learning.return_statistics.update(returns)
+    reward = rollout.reward
+    if config.normalize_rewards:
+        reward = jnp.clip(reward / jnp.sqrt(return_statistics.variance + 1e-8), -10, 10)
+    ends = rollout.terminated, rollout.truncated
+    weights = numbers.discount, numbers.gae_lambda
+    advantage = advantage_of(reward, value, next_value, *ends, *weights)
+    drawn = rollout.action, rollout.log_prob, rollout.distribution
+    obs, critic_obs, first, *others = jax.tree.map(
+        _worlds_first if networks.remembers else _single_steps,
+        (obs, critic_obs, first, *drawn, value, advantage, advantage + value),
+    )
+    critic_obs = with_images_of(critic_obs, obs)
+    segments = Segments(obs, critic_obs, first, memory, learning.critic_memory)
+    statistics = learning.statistics
+    return Batch(segments, *others), dataclasses.replace(
+        learning,
+        statistics=statistics.update(*raw_obs) if config.normalize_observations else statistics,
+        critic_memory=networks.critic.restart(last_step(memories), ended[-1]),
+        return_so_far=return_so_far,
+        return_statistics=return_statistics,
+    )
+
+
+def value_of(
+    config: PPOConfig, learning: LearnerState, obs: Observation, memory: PyTree = ()
+) -> Array:
+    """The critic's values of observations `(..., n)` with these memories, `(...)`."""
+    _, critic_obs = learning.statistics.normalize(*config.select(obs))
+    return learning.networks.value(memory, critic_obs)[1]
+
+
+def _worlds_first(x: Array) -> Array:
+    return x.swapaxes(0, 1)
+
+
+def _single_steps(x: Array) -> Array:
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[LearnerState, Metrics]:
     """A round of learning: passes of gradient steps over the samples. Pure."""
     config, numbers = pieces.config, learning.hyperparameters
     key, shuffle_key = jax.random.split(learning.key)
-    rate = annealed_rate(learning.learning_rate, learning.updates, numbers)
-    # Images are much: they stay where they are, and each gradient step takes its own out.
+    left = annealed(learning.updates, numbers.anneal_updates, lowest=0.1)
+    rate = jnp.where(
+        numbers.anneal_updates > 0, numbers.learning_rate * left, learning.learning_rate
+    )
+    # Images are large: they stay where they are, and each gradient step takes its own out.
     images, samples = eqx.partition(samples, is_image_array)
     rows = jnp.arange(len(samples.value))
 
@@ -281,11 +384,11 @@ def _with_images(
 ) -> Batch:
     """A batch with its images, changed as drawn.
 
-    What the policy that acted would have drawn from at changed images then takes the place of what
-    it drew from. Else the KL divergence to a new policy would measure how images were changed, and
-    the learning rate that it leads would fall to nothing. The probability ratio stays that of the
-    action at the image that it was drawn for: at a changed one it may be so unlikely that ratios
-    have no bound.
+    At changed images the policy that acted, `networks`, has another distribution, which then takes
+    the place of the one that the action was drawn from. Else the KL divergence to a new policy
+    would measure how images were changed, and the learning rate that it leads would fall to
+    nothing. The probability ratio stays that of the action at the image that it was drawn for: at
+    a changed one the action may be so unlikely that ratios have no bound.
     """
     seen = jax.tree.map(lambda x: x[rows], images)
     if changes is None:
@@ -308,7 +411,28 @@ def _gradient_step(
         samples=len(batch.value),
     )
     (_, measured), gradient = gradient_of(networks, batch, numbers)
-    bounded, norm = clipped(gradient, numbers.max_grad_norm)
-    direction, optimizer = pieces.optimizer.update(bounded, optimizer, networks)
-    networks = descended(networks, direction, learning_rate)
+    gradient, norm = clipped(gradient, numbers.max_grad_norm)
+    networks, optimizer = descend(pieces.optimizer, networks, gradient, optimizer, learning_rate)
     return (networks, optimizer, learning_rate), measured | {"ppo/grad_norm": norm}
+
+
+def standardized(values: Array, floor: Array) -> Array:
+    """The values with mean 0, divided by their standard deviation or by a larger `floor`."""
+    return (values - values.mean()) / (jnp.maximum(values.std(), floor) + 1e-8)
+
+
+def adapted_rate(learning_rate: Array, kl: Array, numbers: Hyperparameters) -> Array:
+    """The learning rate led by the KL divergence: Schulman et al. (2017), section 4, for Adam.
+
+    A policy of little noise hardly moves, and would let the rate grow until the value function
+    breaks. So it never exceeds twice the configured one.
+    """
+    target, most = numbers.target_kl, 2.0 * numbers.learning_rate
+    factor = jnp.where(kl > 2.0 * target, 1 / 1.5, jnp.where(kl < 0.5 * target, 1.5, 1.0))
+    adapted = jnp.clip(learning_rate * factor, 1e-5, most)
+    return jnp.where(target > 0, adapted, learning_rate)
+
+
+def explained_variance(value: Array, target: Array) -> Array:
+    """The share of the targets' variance that the value function explains, `()`; 1 is all."""
+    return 1.0 - (target - value).var() / (target.var() + 1e-8)

@@ -9,69 +9,72 @@ import jax
 import jax.numpy as jnp
 
 from worldline.learn.networks.mlp import MLP, Gaussian, StateDependentActor, log_tanh_slope
-from worldline.learn.networks.vision import ImageEncoder
+from worldline.learn.networks.vision import ImageEncoder, Observed
 from worldline.learn.sac.config import SACConfig
 from worldline.rendering.camera import image_names
 from worldline.types import Array, Key
 
 
 class Networks(eqx.Module):
-    """What gradients change."""
+    """All that gradients change."""
 
-    eyes: ImageEncoder
-    """Encoders of the images that the critics observe, which alone change them; the policy looks
-    through them too: Yarats et al. (2021), "Improving sample efficiency in model-free reinforcement
-    learning from images". None where the critics see nothing."""
-    actor_eyes: ImageEncoder
-    """Encoders of the images that the policy alone observes, which alone changes them, as where
-    critics observe the state: Pinto et al. (2018), "Asymmetric actor critic for image-based robot
-    learning"."""
+    encoder: ImageEncoder
+    """Encodes the images that the critics observe, for critics and policy; only the critics' loss
+    changes it: Yarats et al. (2021), "Improving sample efficiency in model-free reinforcement
+    learning from images"."""
+    actor_encoder: ImageEncoder
+    """Encodes the images that the policy alone observes, as where critics observe the state; only
+    the policy's loss changes it: Pinto et al. (2018), "Asymmetric actor critic for image-based
+    robot learning"."""
     actor: StateDependentActor
-    """The policy, of what the eyes make of what it observes."""
+    """From the policy's numbers and features to the distribution of actions."""
     critics: MLP
-    """The values of an observation, likewise, and an action; its leaves begin with the number of
-    critics."""
+    """From the critics' numbers and features, and an action, to values; its leaves begin with the
+    number of critics."""
     log_temperature: Array
 
     def policy_encoder(self, obs_keys: Sequence[str]) -> ImageEncoder:
-        """Encoders of the images among these parts of an observation, for the policy."""
-        return self.eyes.only(image_names(obs_keys)).beside(self.actor_eyes)
+        """The encoder of the images among these parts of an observation, for the policy."""
+        return self.encoder.only(image_names(obs_keys)).beside(self.actor_encoder)
 
 
 def initial_networks(
     config: SACConfig,
     key: Key,
-    nobs: int,
-    ncritic: int,
+    obs: Observed,
+    critic_obs: Observed,
     nact: int,
-    images: Mapping[str, Sequence[int]],
-    critic_obs: Sequence[str],
+    shapes: Mapping[str, Sequence[int]],
 ) -> Networks:
     """Networks before training.
 
     Args:
-        config: how they are, and what the policy observes.
+        config: how they are.
         key: decides the weights.
-        nobs: numbers that the policy observes.
-        ncritic: numbers that the critics observe.
+        obs: what the policy observes; its size counts, and encoders subtract its mean image.
+        critic_obs: the same of the critics.
         nact: the size of an action.
-        images: the shape of each image that is observed: height, width, channels.
-        critic_obs: what the critics observe.
+        shapes: the shape of each image that is observed: height, width, channels.
 
     Raises:
         ConfigError: an image is too small.
     """
-    actor_key, critic_key, eyes_key, actor_eyes_key = jax.random.split(key, 4)
-    size, of_critics = config.image_features, image_names(critic_obs)
-    of_actor = image_names(config.actor_obs)
-    actor_sizes = (nobs + size * len(of_actor), *config.actor_hidden, 2 * nact)
-    critic_sizes = (ncritic + size * len(of_critics) + nact, *config.critic_hidden, 1)
-
-    def eyes(key: Key, names: Sequence[str]) -> ImageEncoder:
-        shapes = {name: images[name] for name in names}
-        return ImageEncoder.initial(
-            key, shapes, config.encoder, size, normalize_channels=config.normalize_channels
+    actor_key, critic_key, *encoder_keys = jax.random.split(key, 4)
+    of_critics, of_actor = image_names(critic_obs), image_names(obs)
+    encoder, actor_encoder = (
+        config.image_encoder(k, {name: shapes[name] for name in names})
+        for k, names in zip(
+            encoder_keys,
+            (of_critics, [name for name in of_actor if name not in of_critics]),
+            strict=True,
         )
+    )
+    nobs, ncritic = (
+        seen["state"].shape[-1] + config.image_features * len(image_names(seen))
+        for seen in (obs, critic_obs)
+    )
+    actor_sizes = (nobs, *config.actor_hidden, 2 * nact)
+    critic_sizes = (ncritic + nact, *config.critic_hidden, 1)
 
     def critic(key: Key) -> MLP:
         return MLP.initial(
@@ -79,8 +82,8 @@ def initial_networks(
         )
 
     return Networks(
-        eyes=eyes(eyes_key, of_critics),
-        actor_eyes=eyes(actor_eyes_key, [name for name in of_actor if name not in of_critics]),
+        encoder=encoder.centred(critic_obs),
+        actor_encoder=actor_encoder.centred(obs),
         # So small a last gain makes the first actions tanh of a standard normal, everywhere:
         # nearly uniform.
         actor=StateDependentActor(
@@ -92,7 +95,7 @@ def initial_networks(
 
 
 def values(critics: MLP, obs: Array, action: Array) -> Array:
-    """What each critic gives `n` observations and actions in [-1, 1], `(num_critics, n)`."""
+    """Each critic's value of `n` observations and actions in [-1, 1], `(num_critics, n)`."""
     seen = jnp.concatenate([obs, action], axis=-1)
     return jax.vmap(lambda critic: critic(seen)[..., 0])(critics)
 

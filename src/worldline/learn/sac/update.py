@@ -21,36 +21,71 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
 from worldline.errors import ConfigError
 from worldline.learn.batched_env import BatchedEnv
+from worldline.learn.collector import CollectorState, collect, update_metrics
 from worldline.learn.curriculum import Curriculum, moved
-from worldline.learn.gradient import averaged, descended
-from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.policy import Policy, critic_keys
+from worldline.learn.gradient import descend
+from worldline.learn.networks.mlp import MLP
+from worldline.learn.normalizer import ObservationStatistics
+from worldline.learn.policy import Policy
 from worldline.learn.replay import Replay, Transitions
-from worldline.learn.rollout import Rollout, unroll
+from worldline.learn.rollout import Rollout
 from worldline.learn.run import Learner
-from worldline.learn.sac.config import SACConfig as SACConfig
+from worldline.learn.sac.config import SACConfig
 from worldline.learn.sac.loss import (
     Batch,
     actor_loss,
     batch_of,
     critic_loss,
-    kept,
-    read,
     soft_target,
     temperature_gradient,
 )
 from worldline.learn.sac.networks import Networks, initial_networks, squashed
-from worldline.learn.sac.state import CollectorState, Hyperparameters, LearnerState
-from worldline.learn.sac.state import SACState as SACState
-from worldline.rendering.camera import image_names, image_shapes
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
+
+
+class Hyperparameters(eqx.Module):
+    """Numbers of the configuration as arrays: another value recompiles nothing."""
+
+    learning_starts: Array
+    learning_rate: Array
+    critic_learning_rate: Array
+    target_rate: Array
+    discount: Array
+    target_entropy: Array
+
+
+class LearnerState(eqx.Module):
+    """The part of the training state that learning reads and moves on; the replay is beside it."""
+
+    networks: Networks
+    target_critics: MLP
+    critic_optimizer: PyTree
+    """Adam's moments of the critics and their encoder."""
+    actor_optimizer: PyTree
+    """Adam's moments of the policy and its own encoder."""
+    temperature_optimizer: PyTree
+    statistics: ObservationStatistics
+    hyperparameters: Hyperparameters
+    updates: Array
+    """Updates so far, `()` int32."""
+
+
+class SACState(eqx.Module):
+    """The whole training state, a pytree."""
+
+    acting: CollectorState
+    learning: LearnerState
+    replay: Replay
+    key: Key
+    """Draws what learning needs."""
 
 
 def sac(
@@ -68,28 +103,21 @@ def sac(
         ConfigError: the number of worlds is not the configuration's; there is no such image to
             observe; or the replay buffer does not fit in memory.
     """
-    if worlds.num_worlds != config.num_worlds:
-        raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {config.num_worlds}")
-    env = worlds.env
-    low, high = jnp.asarray(env.action_low), jnp.asarray(env.action_high)
+    config.check_worlds(worlds)
+    low, high = jnp.asarray(worlds.env.action_low), jnp.asarray(worlds.env.action_high)
     bounded = jnp.isfinite(low) & jnp.isfinite(high)
-    names = image_names(sorted({*config.actor_obs, *(config.critic_obs or ())}))
-    shapes = image_shapes(env.observation_space, names) if names else {}
+    shapes = config.image_shapes(worlds.env)
 
     def policy(learning: LearnerState) -> Policy:
-        networks, encoder = learning.networks, learning.networks.policy_encoder(config.actor_obs)
-        statistics = learning.statistics
-        return Policy(networks.actor, statistics, low, high, "tanh", config.actor_obs, encoder)
+        encoder = learning.networks.policy_encoder(config.actor_obs)
+        actor, statistics = learning.networks.actor, learning.statistics.actor
+        return Policy(actor, statistics, low, high, "tanh", config.actor_obs, encoder)
 
     @jax.jit
     def act(acting: CollectorState, policy: Policy) -> tuple[CollectorState, Rollout, Metrics]:
-        key, unroll_key = jax.random.split(acting.key)
-        state, rollout, summary = unroll(
-            worlds, acting.worlds, policy, unroll_key, config.unroll_length
-        )
-        return CollectorState(state, key), rollout, summary
+        return collect(worlds, acting, policy, config.unroll_length)
 
-    begin_learning = jax.jit(functools.partial(_begin_learning, config, low.shape[0], shapes))
+    begin = jax.jit(functools.partial(_begin, config, low.shape[0], shapes))
 
     def learn_from(
         learning: LearnerState,
@@ -102,17 +130,15 @@ def sac(
         key, learn_key = jax.random.split(key)
         learning, replay = remember(config, learning, replay, rollout, bounded)
         learning, measured = learn(config, learning, replay, learn_key, bounded)
-        metrics = {f"train/{name}": value for name, value in summary.items()} | measured
-        if curriculum is not None:
-            ranges = moved(curriculum, metrics, ranges)
-        return learning, replay, ranges, key, metrics
+        metrics = update_metrics(summary, measured)
+        return learning, replay, moved(curriculum, metrics, ranges), key, metrics
 
     def init(key: Key) -> SACState:
         worlds_key, act_key, begin_key, learn_key = jax.random.split(key, 4)
         state = worlds.reset(worlds_key)
         _check_memory(config, state.obs, low.shape[0])
-        learning, replay = begin_learning(begin_key, state.obs)
-        return SACState(CollectorState(state, act_key), learning, replay, learn_key)
+        learning, replay = begin(begin_key, state.obs)
+        return SACState(CollectorState(state, (), act_key), learning, replay, learn_key)
 
     def updating(learn_from: Callable[..., Any]) -> Callable[[SACState], tuple[SACState, Metrics]]:
         def update(state: SACState) -> tuple[SACState, Metrics]:
@@ -120,8 +146,7 @@ def sac(
             learning, replay, ranges, key, metrics = learn_from(
                 state.learning, state.replay, acting.worlds.ranges, state.key, rollout, summary
             )
-            acting = CollectorState(dataclasses.replace(acting.worlds, ranges=ranges), acting.key)
-            return SACState(acting, learning, replay, key), metrics
+            return SACState(acting.with_ranges(ranges), learning, replay, key), metrics
 
         return update
 
@@ -129,31 +154,26 @@ def sac(
         init=init,
         update=updating(jax.jit(learn_from)),
         policy=lambda state: policy(state.learning),
-        steps_per_update=config.num_worlds * config.unroll_length,
+        steps_per_update=config.steps_per_update,
         parts=_PARTS,
         update_in_place=updating(jax.jit(learn_from, donate_argnames="replay")),
     )
 
 
-#: What another run may begin with.
+#: The parts of a state that another run can begin with. The critics' encoders go with either part.
 _PARTS: dict[str, Callable[[SACState], PyTree]] = {
     "actor": lambda state: (
-        *_eyes(state),
-        *state.learning.networks.actor_eyes.encoders,
+        *state.learning.networks.encoder.encoders,
+        *state.learning.networks.actor_encoder.encoders,
         state.learning.networks.actor,
     ),
     "critic": lambda state: (
-        *_eyes(state),
+        *state.learning.networks.encoder.encoders,
         state.learning.networks.critics,
         state.learning.target_critics,
     ),
-    "statistics": lambda state: (state.learning.statistics, state.learning.critic_statistics),
+    "statistics": lambda state: state.learning.statistics,
 }
-
-
-def _eyes(state: SACState) -> tuple[Any, ...]:
-    """The critics' encoders, which go with policy and critics alike."""
-    return tuple(state.learning.networks.eyes.encoders)
 
 
 def _check_memory(config: SACConfig, obs: Observation, nact: int) -> None:
@@ -180,7 +200,7 @@ def _check_memory(config: SACConfig, obs: Observation, nact: int) -> None:
         )
 
 
-def _begin_learning(
+def _begin(
     config: SACConfig,
     nact: int,
     shapes: Mapping[str, Sequence[int]],
@@ -188,38 +208,29 @@ def _begin_learning(
     obs: Observation,
 ) -> tuple[LearnerState, Replay]:
     """Networks, optimisers, statistics and an empty replay buffer before any training."""
-    seen = read(config, obs)
-    nobs, ncritic = (part["state"].shape[-1] for part in seen)
-    of_critics = critic_keys(config.actor_obs, config.critic_obs, obs)
-    networks = initial_networks(config, key, nobs, ncritic, nact, shapes, of_critics)
-    networks = dataclasses.replace(
-        networks,
-        eyes=networks.eyes.centred(seen[1]),
-        actor_eyes=networks.actor_eyes.centred(seen[0]),
-    )
+    seen = config.select(obs)
+    networks = initial_networks(config, key, *seen, nact, shapes)
     learning = LearnerState(
         networks=networks,
         target_critics=networks.critics,
-        optimizers=Networks(
-            **{
-                field.name: _ADAM.init(getattr(networks, field.name))
-                for field in dataclasses.fields(Networks)
-            }
-        ),
-        statistics=RunningStatistics.zero((nobs,)),
-        critic_statistics=RunningStatistics.zero((ncritic,)),
-        hyperparameters=Hyperparameters(
-            **{
-                field.name: jnp.float32(getattr(config, field.name))
-                for field in dataclasses.fields(Hyperparameters)
-            }
-        ),
+        critic_optimizer=_ADAM.init((networks.encoder, networks.critics)),
+        actor_optimizer=_ADAM.init((networks.actor_encoder, networks.actor)),
+        temperature_optimizer=_ADAM.init(networks.log_temperature),
+        statistics=ObservationStatistics.zero(*seen),
+        hyperparameters=config.arrays(Hyperparameters),
         updates=jnp.int32(0),
     )
     return learning, Replay.empty(config.replay_capacity, kept(config, obs), nact)
 
 
 _ADAM = optax.scale_by_adam()
+
+
+def kept(config: SACConfig, obs: Observation) -> Observation:
+    """The parts of an observation that a network reads: the replay buffer keeps no others."""
+    if not isinstance(obs, dict):
+        return obs
+    return {key: obs[key] for key in sorted({*config.actor_obs, *config.critic_keys(obs)})}
 
 
 def remember(
@@ -234,12 +245,8 @@ def remember(
         next_obs=kept(config, rollout.final_obs),
     )
     if config.normalize_observations:
-        obs, critic_obs = read(config, rollout.obs)
-        learning = dataclasses.replace(
-            learning,
-            statistics=learning.statistics.update(obs["state"]),
-            critic_statistics=learning.critic_statistics.update(critic_obs["state"]),
-        )
+        statistics = learning.statistics.update(*config.select(rollout.obs))
+        learning = dataclasses.replace(learning, statistics=statistics)
     return learning, replay.push(steps, rollout.terminated | rollout.truncated)
 
 
@@ -259,7 +266,7 @@ def learn(
 
     def batch(learning: LearnerState, slots: Array, noise: Array, words: Array) -> Batch:
         key = jax.random.wrap_key_data(words)
-        return batch_of(config, learning, replay.at(slots), noise, key)
+        return batch_of(config, learning.statistics, replay.at(slots), noise, key)
 
     def critic_step(
         learning: LearnerState, draw: tuple[Array, Array, Array]
@@ -301,22 +308,20 @@ def _critic_step(
     learning: LearnerState, batch: Batch, bounded: Array
 ) -> tuple[LearnerState, Metrics]:
     """A gradient step of critics and encoders, and a small one of the targets towards them."""
-    networks, numbers, optimizers = learning.networks, learning.hyperparameters, learning.optimizers
+    networks, numbers = learning.networks, learning.hyperparameters
     target = soft_target(networks, learning.target_critics, batch, numbers.discount, bounded)
-    learned, moments = (networks.eyes, networks.critics), (optimizers.eyes, optimizers.critics)
-    (measured, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
-        learned, batch, target
-    )
-    (eyes, eyes_moments), (critics, critic_moments) = (
-        _descend(*of_one, numbers.critic_learning_rate)
-        for of_one in zip(learned, gradient, moments, strict=True)
-    )
-    target_critics = averaged(learning.target_critics, critics, numbers.target_rate)
+    learned, rate = (networks.encoder, networks.critics), numbers.critic_learning_rate
+    loss = jax.value_and_grad(critic_loss, has_aux=True)
+    (measured, value), gradient = loss(learned, batch, target)
+    learned, moments = descend(_ADAM, learned, gradient, learning.critic_optimizer, rate)
+    encoder, critics = learned
     return dataclasses.replace(
         learning,
-        networks=dataclasses.replace(networks, eyes=eyes, critics=critics),
-        target_critics=target_critics,
-        optimizers=dataclasses.replace(optimizers, eyes=eyes_moments, critics=critic_moments),
+        networks=dataclasses.replace(networks, encoder=encoder, critics=critics),
+        target_critics=optax.incremental_update(
+            critics, learning.target_critics, numbers.target_rate
+        ),
+        critic_optimizer=moments,
     ), {"loss/critic": measured, "sac/value": value}
 
 
@@ -324,35 +329,25 @@ def _actor_step(
     learning: LearnerState, batch: Batch, bounded: Array
 ) -> tuple[LearnerState, Metrics]:
     """A gradient step of the policy, and one of the temperature."""
-    networks, numbers, optimizers = learning.networks, learning.hyperparameters, learning.optimizers
-    learned = (networks.actor_eyes, networks.actor)
-    moments = (optimizers.actor_eyes, optimizers.actor)
-    (measured, entropy), gradient = jax.value_and_grad(actor_loss, has_aux=True)(
-        learned, networks, batch, bounded
-    )
-    rate, wanted = numbers.learning_rate, numbers.target_entropy * bounded.shape[0]
-    (eyes, eyes_moments), (actor, actor_moments) = (
-        _descend(*of_one, rate) for of_one in zip(learned, gradient, moments, strict=True)
-    )
-    by_temperature = temperature_gradient(networks.log_temperature, entropy, wanted)
-    log_temperature, temperature_moments = _descend(
-        networks.log_temperature, by_temperature, optimizers.log_temperature, rate
+    networks, numbers = learning.networks, learning.hyperparameters
+    learned, rate = (networks.actor_encoder, networks.actor), numbers.learning_rate
+    loss = jax.value_and_grad(actor_loss, has_aux=True)
+    (measured, entropy), gradient = loss(learned, networks, batch, bounded)
+    learned, moments = descend(_ADAM, learned, gradient, learning.actor_optimizer, rate)
+    actor_encoder, actor = learned
+    wanted = numbers.target_entropy * bounded.shape[0]
+    log_temperature, temperature_moments = descend(
+        _ADAM,
+        networks.log_temperature,
+        temperature_gradient(networks.log_temperature, entropy, wanted),
+        learning.temperature_optimizer,
+        rate,
     )
     return dataclasses.replace(
         learning,
         networks=dataclasses.replace(
-            networks, actor_eyes=eyes, actor=actor, log_temperature=log_temperature
+            networks, actor_encoder=actor_encoder, actor=actor, log_temperature=log_temperature
         ),
-        optimizers=dataclasses.replace(
-            optimizers,
-            actor_eyes=eyes_moments,
-            actor=actor_moments,
-            log_temperature=temperature_moments,
-        ),
+        actor_optimizer=moments,
+        temperature_optimizer=temperature_moments,
     ), {"loss/actor": measured, "sac/entropy": entropy}
-
-
-def _descend(parameters: Any, gradient: PyTree, moments: Any, rate: Array) -> tuple[Any, Any]:
-    """A step of Adam: what it makes of parameters, and of their moments."""
-    direction, moments = _ADAM.update(gradient, moments)
-    return descended(parameters, direction, rate), moments

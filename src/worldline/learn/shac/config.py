@@ -55,6 +55,11 @@ class SHACConfig(LearnerConfig):
     """How the policy's unbounded choice comes into the action bounds; `clip` has no gradient
     beyond them."""
 
+    @property
+    def anneal_updates(self) -> float:
+        """Updates over which the learning rates fall; 0: they stay."""
+        return self.anneal_steps / self.steps_per_update
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_positive("critic_epochs", "minibatches", "learning_rate")

@@ -22,16 +22,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
-from worldline.learn.gradient import averaged, clipped, descended
+from worldline.learn.collector import CollectorState, collect, update_metrics
+from worldline.learn.gradient import annealed, clipped, descend
 from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy, select
@@ -39,8 +40,8 @@ from worldline.learn.returns import generalized_advantage
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 from worldline.learn.shac.adjoints import BoundedAdjoints
-from worldline.learn.shac.config import SHACConfig as SHACConfig
-from worldline.learn.shuffle import random_order
+from worldline.learn.shac.config import SHACConfig
+from worldline.learn.shuffle import shuffled
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 
 
@@ -60,21 +61,14 @@ class Hyperparameters(eqx.Module):
     reward_scale: Array
 
 
-class CollectorState(eqx.Module):
-    """The part of the training state that acting moves on: the worlds and the policy."""
-
-    worlds: WorldsState
-    actor: Actor
-    optimizer: PyTree
-    key: Key
-
-
 class LearnerState(eqx.Module):
-    """The part of the training state that learning the values moves on."""
+    """The part of the training state that learning reads and moves on."""
 
+    actor: Actor
+    actor_optimizer: PyTree
     critic: MLP
     target_critic: MLP
-    optimizer: PyTree
+    critic_optimizer: PyTree
     statistics: RunningStatistics
     """Of the observations."""
     hyperparameters: Hyperparameters
@@ -84,14 +78,14 @@ class LearnerState(eqx.Module):
 
 
 class SHACState(eqx.Module):
-    """All that training is, in one pytree."""
+    """The whole training state, a pytree."""
 
     acting: CollectorState
     learning: LearnerState
 
 
 class Batch(NamedTuple):
-    """What one gradient step of the critic looks at."""
+    """The samples of one gradient step of the critic."""
 
     obs: Array
     """Normalised, `(n, nobs)`."""
@@ -110,8 +104,7 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
         ConfigError: the number of worlds is not the configuration's, or the engine has no
             derivatives.
     """
-    if worlds.num_worlds != config.num_worlds:
-        raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {config.num_worlds}")
+    config.check_worlds(worlds)
     env = worlds.env
     if not env.physics.differentiable:
         raise ConfigError(
@@ -120,153 +113,133 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
         )
     low, high = jnp.asarray(env.action_low), jnp.asarray(env.action_high)
 
-    def policy(actor: Actor, statistics: RunningStatistics) -> Policy:
-        return Policy(actor, statistics, low, high, config.squash, config.actor_obs)
-
-    begin = jax.jit(functools.partial(_begin, config, nact=low.shape[0]))
+    def policy(learning: LearnerState) -> Policy:
+        statistics = learning.statistics
+        return Policy(learning.actor, statistics, low, high, config.squash, config.actor_obs)
 
     @jax.jit
     def improve(
         acting: CollectorState, learning: LearnerState
-    ) -> tuple[CollectorState, Rollout, Metrics]:
+    ) -> tuple[CollectorState, tuple[Actor, PyTree], Rollout, Metrics]:
         """Acts for a segment, and moves the policy along the gradient of what it earned."""
-        key, unroll_key = jax.random.split(acting.key)
+        bounded = BoundedAdjoints(worlds, learning.hyperparameters.max_world_gradient)
+        start = dataclasses.replace(acting, worlds=jax.lax.stop_gradient(acting.worlds))
+        take = functools.partial(unroll, checkpoint=config.checkpoint)
 
-        def loss(actor: Actor) -> tuple[Array, tuple[WorldsState, Rollout, Metrics]]:
-            numbers = learning.hyperparameters
-            state, taken, summary = unroll(
-                BoundedAdjoints(worlds, numbers.max_world_gradient),
-                jax.lax.stop_gradient(acting.worlds),
-                policy(actor, learning.statistics),
-                unroll_key,
-                config.unroll_length,
-                checkpoint=config.checkpoint,
-            )
-            earned = segment_return(config, learning, taken)
-            return -earned.mean(), (state, taken, summary)
+        def loss(actor: Actor) -> tuple[Array, tuple[CollectorState, Rollout, Metrics]]:
+            acts = policy(dataclasses.replace(learning, actor=actor))
+            after, segment, summary = collect(bounded, start, acts, config.unroll_length, take)
+            return -segment_return(config, learning, segment).mean(), (after, segment, summary)
 
         gradient_of = jax.value_and_grad(loss, has_aux=True)
-        (lost, (state, taken, summary)), gradient = gradient_of(acting.actor)
-        actor, optimizer, measured = _climb(acting, learning, gradient)
-        metrics = {f"train/{name}": value for name, value in summary.items()} | measured
-        metrics["loss/policy"] = lost
-        return CollectorState(state, actor, optimizer, key), taken, metrics
+        (lost, (after, segment, summary)), gradient = gradient_of(learning.actor)
+        actor, optimizer, measured = _climb(learning, gradient)
+        metrics = update_metrics(summary, measured | {"loss/policy": lost})
+        return after, (actor, optimizer), segment, metrics
 
+    begin = jax.jit(functools.partial(_begin, config, nact=low.shape[0]))
     learn_from = jax.jit(functools.partial(learn, config))
 
     def init(key: Key) -> SHACState:
         worlds_key, act_key, begin_key = jax.random.split(key, 3)
         state = worlds.stagger(worlds.reset(worlds_key))
-        actor, optimizer, learning = begin(begin_key, state.obs)
-        return SHACState(CollectorState(state, actor, optimizer, act_key), learning)
+        return SHACState(CollectorState(state, (), act_key), begin(begin_key, state.obs))
 
     def update(state: SHACState) -> tuple[SHACState, Metrics]:
-        acting, taken, metrics = improve(state.acting, state.learning)
-        learning, measured = learn_from(state.learning, taken)
+        acting, (actor, optimizer), segment, metrics = improve(state.acting, state.learning)
+        learning, measured = learn_from(state.learning, segment)
+        learning = dataclasses.replace(learning, actor=actor, actor_optimizer=optimizer)
         return SHACState(acting, learning), metrics | measured
 
     return Learner(
         init=init,
         update=update,
-        policy=lambda state: policy(state.acting.actor, state.learning.statistics),
-        steps_per_update=config.num_worlds * config.unroll_length,
+        policy=lambda state: policy(state.learning),
+        steps_per_update=config.steps_per_update,
         parts=_PARTS,
     )
 
 
-#: What another run may begin with.
+#: The parts of a state that another run can begin with.
 _PARTS: dict[str, Callable[[SHACState], PyTree]] = {
-    "actor": lambda state: state.acting.actor,
+    "actor": lambda state: state.learning.actor,
     "critic": lambda state: (state.learning.critic, state.learning.target_critic),
     "statistics": lambda state: state.learning.statistics,
 }
 
 
-def _begin(
-    config: SHACConfig, key: Key, obs: Observation, nact: int
-) -> tuple[Actor, PyTree, LearnerState]:
+def _begin(config: SHACConfig, key: Key, obs: Observation, nact: int) -> LearnerState:
     """Networks, optimisers and statistics before any training."""
     actor_key, critic_key, key = jax.random.split(key, 3)
     nobs = select(obs, config.actor_obs)["state"].shape[-1]
+    kind: dict[str, Any] = {"activation": config.activation, "layer_norm": config.layer_norm}
     actor_sizes = (nobs, *config.actor_hidden, nact)
-    actor = Actor(
-        mean=MLP.initial(
-            actor_key, actor_sizes, config.activation, last_gain=0.01, layer_norm=config.layer_norm
-        ),
-        log_std=jnp.full(nact, jnp.float32(config.initial_log_std)),
-    )
-    critic_sizes = (nobs, *config.critic_hidden, 1)
-    critic = MLP.initial(
-        critic_key, critic_sizes, config.activation, last_gain=1.0, layer_norm=config.layer_norm
-    )
-    updates = config.anneal_steps / (config.num_worlds * config.unroll_length)
-    numbers = {
-        field.name: jnp.float32(getattr(config, field.name, updates))
-        for field in dataclasses.fields(Hyperparameters)
-    }
-    learning = LearnerState(
+    actor = Actor.initial(actor_key, actor_sizes, log_std=config.initial_log_std, **kind)
+    critic = MLP.initial(critic_key, (nobs, *config.critic_hidden, 1), last_gain=1.0, **kind)
+    return LearnerState(
+        actor=actor,
+        actor_optimizer=_ADAM.init(actor),
         critic=critic,
         target_critic=critic,
-        optimizer=_ADAM.init(critic),
+        critic_optimizer=_ADAM.init(critic),
         statistics=RunningStatistics.zero((nobs,)),
-        hyperparameters=Hyperparameters(**numbers),
+        hyperparameters=config.arrays(Hyperparameters),
         updates=jnp.int32(0),
         key=key,
     )
-    return actor, _ADAM.init(actor), learning
 
 
-#: With a short memory, as the paper's authors train: a segment's gradient soon grows old.
+#: With little momentum, as the paper's authors train: a segment's gradient soon grows old.
 _ADAM = optax.scale_by_adam(b1=0.7, b2=0.95)
 
 
-def segment_return(config: SHACConfig, learning: LearnerState, taken: Rollout) -> Array:
+def segment_return(config: SHACConfig, learning: LearnerState, segment: Rollout) -> Array:
     """What each world earned in a segment, per step and discounted: the policy's objective.
 
-    An episode that terminates is worth nothing from there; one that is cut short, or goes on after
-    the segment, is worth the target critic's value of where it stands. A new episode is discounted
-    from its own start.
+    A terminated episode earns nothing more. One that is truncated, or goes on after the segment,
+    earns the target critic's value of its last observation. The discount starts anew with each
+    episode.
 
     Args:
         config: which observations the critic reads.
         learning: the critic, and how rewards and values are weighed.
-        taken: the segment, `(T, B, ...)`; its gradient reaches the policy through every leaf.
+        segment: `(T, B, ...)`; its gradient reaches the policy through every leaf.
 
     Returns:
         `(B,)`
     """
     numbers = learning.hyperparameters
-    final_obs = learning.statistics.normalize(select(taken.final_obs, config.actor_obs)["state"])
-    value = numbers.value_weight * learning.target_critic(final_obs)[..., 0]
-    cut = taken.truncated.at[-1].set(~taken.terminated[-1])
-    worth = numbers.reward_scale * taken.reward
-    worth += numbers.discount * jnp.where(cut & ~taken.terminated, value, 0.0)
+    value = numbers.value_weight * _target_values(config, learning, segment.final_obs)
+    cut = segment.truncated.at[-1].set(~segment.terminated[-1])
+    worth = numbers.reward_scale * segment.reward
+    worth += numbers.discount * jnp.where(cut & ~segment.terminated, value, 0.0)
 
     def forwards(weight: Array, ended: Array) -> tuple[Array, Array]:
         return jnp.where(ended, 1.0, numbers.discount * weight), weight
 
-    ended = taken.terminated | taken.truncated
+    ended = segment.terminated | segment.truncated
     _, weight = jax.lax.scan(forwards, jnp.ones_like(worth[0]), ended)
     return (weight * worth).mean(axis=0)
 
 
-def _climb(
-    acting: CollectorState, learning: LearnerState, gradient: Actor
-) -> tuple[Actor, PyTree, Metrics]:
-    """A step of the policy, its gradient's norm bounded; none where that is not finite.
+def _target_values(config: SHACConfig, learning: LearnerState, obs: Observation) -> Array:
+    """The target critic's values of observations `(..., n)`, `(...)`."""
+    seen = learning.statistics.normalize(select(obs, config.actor_obs)["state"])
+    return learning.target_critic(seen)[..., 0]
+
+
+def _climb(learning: LearnerState, gradient: Actor) -> tuple[Actor, PyTree, Metrics]:
+    """A step of the policy, its gradient's norm bounded; no step where the norm is not finite.
 
     The norm before it was bounded is reported: where it grows by orders of magnitude, gradients
     explode, and shorter segments help.
     """
-    bounded, norm = clipped(gradient, learning.hyperparameters.max_grad_norm)
+    numbers, before = learning.hyperparameters, (learning.actor, learning.actor_optimizer)
+    bounded, norm = clipped(gradient, numbers.max_grad_norm)
     sound = jnp.isfinite(norm)
-    direction, optimizer = _ADAM.update(bounded, acting.optimizer)
-    rate = learning.hyperparameters.learning_rate * _annealed(learning)
-    actor = descended(acting.actor, direction, rate)
-    unmoved = (acting.actor, acting.optimizer)
-    actor, optimizer = jax.tree.map(
-        lambda new, old: jnp.where(sound, new, old), (actor, optimizer), unmoved
-    )
+    rate = numbers.learning_rate * _rate_left(learning)
+    after = descend(_ADAM, learning.actor, bounded, learning.actor_optimizer, rate)
+    actor, optimizer = jax.tree.map(lambda new, old: jnp.where(sound, new, old), after, before)
     return (
         actor,
         optimizer,
@@ -278,36 +251,35 @@ def _climb(
     )
 
 
-def _annealed(learning: LearnerState) -> Array:
-    """What is left of the learning rates, `()` in [0.01, 1]."""
-    updates, whole = learning.updates.astype(jnp.float32), learning.hyperparameters.anneal_updates
-    gone = jnp.where(whole > 0, updates / jnp.maximum(whole, 1.0), 0.0)
-    return 1.0 - 0.99 * jnp.clip(gone, 0.0, 1.0)
+def _rate_left(learning: LearnerState) -> Array:
+    """The share of the learning rates that is left, `()` in [0.01, 1]."""
+    return annealed(learning.updates, learning.hyperparameters.anneal_updates, lowest=0.01)
 
 
 def learn(
-    config: SHACConfig, learning: LearnerState, taken: Rollout
+    config: SHACConfig, learning: LearnerState, segment: Rollout
 ) -> tuple[LearnerState, Metrics]:
     """The critic's round of gradient steps on the returns of a segment. Pure.
 
     The returns are TD(lambda)'s, with the values of the target critic.
     """
-    numbers, raw_obs = learning.hyperparameters, select(taken.obs, config.actor_obs)["state"]
+    numbers, raw_obs = learning.hyperparameters, select(segment.obs, config.actor_obs)["state"]
     obs = learning.statistics.normalize(raw_obs)
-    final_obs = learning.statistics.normalize(select(taken.final_obs, config.actor_obs)["state"])
-    value, next_value = (learning.target_critic(x)[..., 0] for x in (obs, final_obs))
+    value, next_value = (
+        _target_values(config, learning, each) for each in (segment.obs, segment.final_obs)
+    )
     advantage = generalized_advantage(
-        numbers.reward_scale * taken.reward,
+        numbers.reward_scale * segment.reward,
         value,
         next_value,
-        taken.terminated,
-        taken.truncated,
+        segment.terminated,
+        segment.truncated,
         numbers.discount,
         numbers.gae_lambda,
     )
     flat = Batch(obs.reshape(-1, obs.shape[-1]), (advantage + value).reshape(-1))
     key, shuffle_key = jax.random.split(learning.key)
-    rate = numbers.critic_learning_rate * _annealed(learning)
+    rate = numbers.critic_learning_rate * _rate_left(learning)
 
     def loss(critic: MLP, batch: Batch) -> Array:
         return jnp.mean((critic(batch.obs)[..., 0] - batch.target) ** 2)
@@ -315,25 +287,23 @@ def learn(
     def gradient_step(carry: PyTree, batch: Batch) -> tuple[PyTree, Array]:
         critic, optimizer = carry
         lost, gradient = jax.value_and_grad(loss)(critic, batch)
-        direction, optimizer = _ADAM.update(gradient, optimizer)
-        return (descended(critic, direction, rate), optimizer), lost
+        return descend(_ADAM, critic, gradient, optimizer, rate), lost
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Array]:
-        order = random_order(key, len(flat.target)).reshape(config.minibatches, -1)
-        return jax.lax.scan(gradient_step, carry, jax.tree.map(lambda x: x[order], flat))
+        return jax.lax.scan(gradient_step, carry, shuffled(flat, key, config.minibatches))
 
-    epochs = jax.random.split(shuffle_key, config.critic_epochs)
-    (critic, optimizer), lost = jax.lax.scan(epoch, (learning.critic, learning.optimizer), epochs)
-    target_critic = averaged(learning.target_critic, critic, numbers.target_rate)
+    (critic, optimizer), lost = jax.lax.scan(
+        epoch,
+        (learning.critic, learning.critic_optimizer),
+        jax.random.split(shuffle_key, config.critic_epochs),
+    )
     statistics = learning.statistics
-    if config.normalize_observations:
-        statistics = statistics.update(raw_obs)
     learning = dataclasses.replace(
         learning,
         critic=critic,
-        target_critic=target_critic,
-        optimizer=optimizer,
-        statistics=statistics,
+        target_critic=optax.incremental_update(critic, learning.target_critic, numbers.target_rate),
+        critic_optimizer=optimizer,
+        statistics=statistics.update(raw_obs) if config.normalize_observations else statistics,
         updates=learning.updates + 1,
         key=key,
     )

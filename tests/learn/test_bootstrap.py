@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from spot import spot_env
 
 from worldline.env.worlds import Worlds
-from worldline.learn.bootstrap import CUT_VALUE, LeanWorlds, cut_value, next_values
+from worldline.learn.bootstrap import (
+    BOOTSTRAP_VALUE,
+    TruncationBootstrap,
+    next_values,
+    values_where,
+)
 from worldline.learn.ppo import PPOConfig, ppo
-from worldline.learn.ppo.samples import value_of as ppo_values
+from worldline.learn.ppo.update import value_of as ppo_values
 from worldline.learn.rollout import unroll
 
 CONFIG = PPOConfig(
@@ -38,7 +43,7 @@ def rollouts():
         run = jax.jit(lambda state: unroll(worlds, state, policy, jax.random.key(1), 7))
         return run.lower(state.acting.worlds).compile()
 
-    programs = rollout(worlds), rollout(LeanWorlds(worlds, value_of))
+    programs = rollout(worlds), rollout(TruncationBootstrap(worlds, value_of))
     (_, full, _), (after, lean, _) = (program(state.acting.worlds) for program in programs)
     return full, lean, after.obs, value_of, programs
 
@@ -51,7 +56,7 @@ def test_the_values_are_those_of_the_images_that_are_not_kept():
     ours = next_values(
         value_of(lean.obs),
         value_of(last_obs),
-        lean.final_obs[CUT_VALUE],
+        lean.final_obs[BOOTSTRAP_VALUE],
         lean.terminated | lean.truncated,
     )
     np.testing.assert_allclose(ours, value_of(full.final_obs), rtol=1e-4, atol=1e-5)
@@ -64,7 +69,7 @@ def test_images_are_held_once():
     """What the program gives has shrunk by T B height width channels bytes, and grown by T B
     values."""
     full, lean, *_, programs = rollouts()
-    assert set(lean.final_obs) == {"state", CUT_VALUE}
+    assert set(lean.final_obs) == {"state", BOOTSTRAP_VALUE}
     images = 7 * 4 * 16 * 16 * 6
     assert full.obs["pixels/top"].nbytes == images
     large, small = (p.memory_analysis().output_size_in_bytes for p in programs)
@@ -75,7 +80,7 @@ def test_images_are_held_once():
 @given(st.lists(st.booleans(), min_size=9, max_size=9))
 def test_it_evaluates_those_that_were_cut_and_no_others(cut):
     cut = jnp.asarray(cut)
-    values = jax.jit(functools.partial(cut_value, lambda obs: 10 + obs))(jnp.arange(9.0), cut)
+    values = jax.jit(lambda cut: values_where(cut, lambda obs: 10 + obs, jnp.arange(9.0)))(cut)
     np.testing.assert_array_equal(values, np.where(cut, 10 + np.arange(9.0), 0))
 
 
@@ -91,6 +96,6 @@ def test_what_it_costs_follows_those_that_were_cut():
         evaluated.clear()
         cut = jnp.arange(256) % 28 == 5
         cut = cut & (jnp.cumsum(cut) <= number)
-        cut_value(value_of, jnp.arange(256.0), cut)
+        values_where(cut, value_of, jnp.arange(256.0))
         jax.effects_barrier()
         assert evaluated == [4] * calls

@@ -1,0 +1,52 @@
+"""Collecting rollouts: the half of a training state that acts, and the program that moves it on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+
+from worldline.learn.policy import Policy
+from worldline.learn.rollout import Rollout, unroll
+from worldline.types import Key, Metrics, PyTree
+from worldline.variation.domain import Ranges
+
+#: Acts in worlds, as `worldline.learn.rollout.unroll` does.
+Unroll: TypeAlias = Callable[..., tuple[Any, Rollout, Metrics]]
+
+
+class CollectorState(eqx.Module):
+    """The worlds between two rollouts, and what acting in them needs."""
+
+    worlds: Any
+    """The state of the worlds, such as a `WorldsState`."""
+    memory: PyTree
+    """The policy's memory of each world's episode, `(B, ...)`; `()` without a memory."""
+    key: Key
+    """Draws the actions."""
+
+    def with_ranges(self, ranges: Ranges) -> CollectorState:
+        """The state whose later episodes are drawn from these ranges."""
+        return dataclasses.replace(self, worlds=dataclasses.replace(self.worlds, ranges=ranges))
+
+
+def collect(
+    worlds: Any, state: CollectorState, policy: Policy, length: int, unroll: Unroll = unroll
+) -> tuple[CollectorState, Rollout, Metrics]:
+    """The state after `length` steps in all worlds, those steps, and the rollout's summary."""
+    key, unroll_key = jax.random.split(state.key)
+    after, rollout, summary = unroll(worlds, state.worlds, policy, unroll_key, length, state.memory)
+    return CollectorState(after, last_step(rollout.memory), key), rollout, summary
+
+
+def last_step(steps: PyTree) -> PyTree:
+    """The last of T steps: leaves `(T, ...)` without their first axis."""
+    return jax.tree.map(lambda x: x[-1], steps)
+
+
+def update_metrics(summary: Metrics, measured: Metrics) -> Metrics:
+    """The metrics of an update: a rollout's summary, as `train/...`, and what learning measured."""
+    return {f"train/{name}": value for name, value in summary.items()} | measured
