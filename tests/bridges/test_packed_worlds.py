@@ -1,4 +1,4 @@
-"""Worlds as rows of words that hold what later steps read, and nothing else."""
+"""Steps of worlds as rows of words."""
 
 import dataclasses
 from typing import Any
@@ -26,10 +26,9 @@ class Remembering(toys.Puck):
         return dataclasses.replace(outcome, reward=before.fields["xpos"][1, 0])
 
 
-def packed(task: toys.Puck, **options: bool) -> tuple[worldline.Worlds, PackedWorlds]:
+def packed(task: toys.Puck) -> tuple[worldline.Worlds, PackedWorlds]:
     worlds = worldline.Worlds(worldline.Env(task), B, episode_length=5)
-    given = {"requires_grad": False, "keep_before": False, **options}
-    return worlds, PackedWorlds(worlds, ("observation",), **given)
+    return worlds, PackedWorlds(worlds, ("observation",), requires_grad=False)
 
 
 @pytest.mark.parametrize("task", [toys.Puck(wall=0.9), Remembering(wall=0.9)])
@@ -43,7 +42,7 @@ def test_steps_of_rows_are_those_of_worlds(task: toys.Puck) -> None:
         action = random.uniform(-1, 1, (B, 2)).astype(np.float32)
         mask = None if number % 2 else random.random(B) < 0.7
         state, step = worlds.step(state, action, mask)
-        given, begun, _ = programs.advance(world, None, action, mask)
+        given, begun = programs.advance(world, None, action, mask)
         world = given[WORLD]
         np.testing.assert_array_equal(given["observation"], step.final_obs)
         np.testing.assert_array_equal(begun["observation"], step.obs)
@@ -55,17 +54,3 @@ def test_steps_of_rows_are_those_of_worlds(task: toys.Puck) -> None:
             np.testing.assert_array_equal(programs.unpack(world).obs, state.obs)
         ends += int(np.sum(step.terminated | step.truncated))
     assert ends >= B
-
-
-def test_what_no_step_reads_does_not_travel() -> None:
-    sizes = {}
-    for task in (toys.Puck(), Remembering()):
-        for grad in (False, True):
-            sizes[type(task), grad] = packed(task, requires_grad=grad)[1].packing.words
-    # Two bodies with xpos (3 numbers), which is read, and xmat (9), which is not.
-    assert sizes[Remembering, False] == sizes[toys.Puck, False] + 2 * 3
-    assert sizes[Remembering, True] == sizes[toys.Puck, True] + 2 * (3 + 9)
-    _, programs = packed(toys.Puck())
-    state = programs.unpack(programs.start(jax.random.split(jax.random.key(0), B))[WORLD])
-    assert not any(x.any() for x in jax.tree.leaves(state.env.metrics))
-    np.testing.assert_array_equal(state.env.physics.qpos, state.obs[:, :2])

@@ -123,9 +123,7 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         self.requires_grad = requires_grad
         self._painter = WorldsPainter(worlds, pixels_size) if from_pixels else None
         self._spaces = {} if pixels_only else parts_of(worlds.env.observation_space)
-        self._programs = PackedWorlds(
-            worlds, tuple(self._spaces), requires_grad, keep_before=from_pixels
-        )
+        self._programs = PackedWorlds(worlds, tuple(self._spaces), requires_grad)
         self._set_seed(seed)
         self._make_specs(pixels_size)
 
@@ -192,15 +190,17 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         action: torch.Tensor,
         mask: NDArray | None,
     ) -> dict[str, torch.Tensor]:
-        """One step of flat tensors: one program, of which all that it gives is of use."""
+        """One step of flat tensors, in one program."""
         rows = (self.worlds.num_worlds,)
         checked = self.worlds.env.check_action(_as_argument(action), rows)
         start = (_as_argument(world), None if reals is None else _as_argument(reals))
-        given, begun, before = self._programs.advance(*start, checked, mask)
+        given, begun = self._programs.advance(*start, checked, mask)
         self._shown = begun | {name: given[name] for name in (WORLD, REALS) if name in given}
         ended = np.array(given["done"])[:, 0]
         self._waiting = ended if mask is None else np.where(mask, ended, self._waiting)
-        last = None if before is None else LastStep(self._programs.unpack(before), checked, ended)
+        last = None
+        if self._painter is not None:
+            last = LastStep(self._programs.unpack(start[0]), checked, ended)
         return self._tensors(given, last)
 
     @property
