@@ -1,9 +1,9 @@
-"""The other way round: any Gymnasium vector environment as worlds that our learners train on.
+"""Any Gymnasium vector environment as worlds that PPO and SAC train on.
 
-A learner asks for one transition of each world a step, with its true successor and what to act on
-next. Every reset mode can give that without a step lost: SAME_STEP shows both at once; in the other
-two, the worlds whose episode is over are reset by a mask before the next step. In NEXT_STEP that
-takes the place of the step which would only show the new episode, and is no transition.
+A learner needs one transition of each world a step, with its true successor and the observation to
+act on next. In the reset mode SAME_STEP the environment returns both at once. In NEXT_STEP and
+DISABLED, the worlds whose episode is over are reset by a mask at the end of the step. So NEXT_STEP
+takes none of the steps which only show a new episode, and which are no transitions.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _numbers = itertools.count()
 
 
 class StaleStateError(WorldlineError, RuntimeError):
-    """A step from where a Gymnasium environment is no more."""
+    """A step from a state that is not the Gymnasium environment's latest."""
 
 
 class ExternalState(eqx.Module):
-    """Where the environment is, as far as it tells."""
+    """What is known of an environment's state."""
 
     obs: Observation
     """What to act on next, `(B, ...)`."""
-    turn: Array
-    """Steps and resets since the environment was made, `()` int32."""
+    calls: Array
+    """How many resets and steps the environment has taken, `()` int32."""
     steps: Array
     """Steps taken in the current episode, `(B,)` int32."""
     episode_return: Array
@@ -53,7 +53,7 @@ class ExternalState(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class ExternalEnv:
-    """One environment of the vector, as far as learners ask about it."""
+    """The spaces of one environment of the vector, as learners ask for them."""
 
     action_space: gymnasium.spaces.Box
     observation_space: gymnasium.Space[Any]
@@ -70,10 +70,11 @@ class ExternalEnv:
 
 
 class ExternalWorlds:
-    """A Gymnasium vector environment in the place of `Worlds`, for `ppo` and `sac`.
+    """A Gymnasium vector environment that stands in for `Worlds`, for `ppo` and `sac`.
 
-    `reset` and `step` have the shapes of `Worlds`'s, and `step` runs inside `jit` and `scan`. They
-    are not pure: the environment moves on, so that only its latest state can be stepped, once.
+    `reset` and `step` have the shapes of those of `Worlds`, and `step` runs inside `jit` and
+    `scan`. They are not pure: the environment moves on, so that only its latest state can be
+    stepped, once.
 
     Args:
         env: the environment, in any of Gymnasium's reset modes. In NEXT_STEP and DISABLED it must
@@ -99,21 +100,24 @@ class ExternalWorlds:
             raise ConfigError(f"the observations are {obs}; give a Box, or a flat Dict of them")
         self.vector = env
         self.num_worlds = int(env.num_envs)
-        self.mesh = None  # the environment is where it is
+        self.mesh = None  # one process has the environment
         self.env = ExternalEnv(action, obs)
-        self._mode, self._turn = mode, 0
+        self._mode, self._calls = mode, 0
+        boxes, self._structure = jax.tree.flatten(_as_dict(obs))
+        rows = (self.num_worlds,)
+        obs_specs = [((*rows, *box.shape), _dtype(box.dtype)) for box in boxes]
+        flags = [(rows, np.bool_), (rows, np.bool_)]
+        self._specs = [((), np.int32), (rows, np.float32), *flags, *obs_specs, *obs_specs]
         self._name = f"external {next(_numbers)}"
-        boxes, self._structure = jax.tree.flatten(_boxes(obs))
-        self._obs_specs = [((self.num_worlds, *box.shape), _dtype(box.dtype)) for box in boxes]
 
     def reset(self, key: Key) -> ExternalState:
         """All worlds at the start of an episode, seeded by the key; outside of `jit`."""
         seed = int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max))
         obs, _ = self.vector.reset(seed=seed)
-        self._turn += 1
+        self._calls += 1
         return ExternalState(
-            obs=jax.tree.map(jnp.asarray, self._flat_obs(obs)),
-            turn=jnp.int32(self._turn),
+            obs=jax.tree.map(jnp.asarray, self._own(obs)),
+            calls=jnp.int32(self._calls),
             steps=jnp.zeros(self.num_worlds, jnp.int32),
             episode_return=jnp.zeros(self.num_worlds),
         )
@@ -129,13 +133,12 @@ class ExternalWorlds:
             StaleStateError: the environment has moved on since `state` (inside `jit`, an error of
                 JAX's that quotes it).
         """
-        operands = state.turn, jnp.asarray(action, jnp.float32)
+        operands = state.calls, jnp.asarray(action, jnp.float32)
         results = _external.bind(*operands, call=_ExternalStep(self), lead=0)
-        turn, reward, terminated, truncated, *leaves = results
+        calls, reward, terminated, truncated, *leaves = results
         half = len(leaves) // 2
-        obs, final_obs = (
-            jax.tree.unflatten(self._structure, part) for part in (leaves[:half], leaves[half:])
-        )
+        obs = jax.tree.unflatten(self._structure, leaves[:half])
+        final_obs = jax.tree.unflatten(self._structure, leaves[half:])
         steps, episode_return = state.steps + 1, state.episode_return + reward
         metrics = {
             "episode_return": episode_return,
@@ -145,7 +148,7 @@ class ExternalWorlds:
         ended = terminated | truncated
         after = ExternalState(
             obs=obs,
-            turn=turn,
+            calls=calls,
             steps=jnp.where(ended, 0, steps),
             episode_return=jnp.where(ended, 0.0, episode_return),
         )
@@ -155,37 +158,39 @@ class ExternalWorlds:
         """The state as it is: the environment keeps the time of its episodes itself."""
         return state
 
-    @property
-    def _specs(self) -> list[Spec]:
-        """The shapes and dtypes of what `_step_on_host` returns."""
-        rows = (self.num_worlds,)
-        worth = [(rows, np.float32), (rows, np.bool_), (rows, np.bool_)]
-        return [((), np.int32), *worth, *self._obs_specs, *self._obs_specs]
+    def _step_on_host(self, calls: NDArray, action: NDArray) -> list[NDArray]:
+        """One step of the environment, and the resets that it needs.
 
-    def _step_on_host(self, turn: NDArray, action: NDArray) -> list[NDArray]:
-        """One step of the environment, and the resets that it asks for."""
-        if int(turn) != self._turn:
+        Args:
+            calls: how many resets and steps led to the state, `()` int32.
+            action: `(B, nact)`.
+
+        Returns:
+            `calls` after the step, the reward, `terminated`, `truncated`, and the leaves of `obs`
+            and of `final_obs`.
+        """
+        if int(calls) != self._calls:
             raise StaleStateError(
-                f"the state is of turn {int(turn)}, and the environment at turn {self._turn}; "
-                "go on from its latest state"
+                f"the state is from call {int(calls)} of the environment, which has taken "
+                f"{self._calls} resets and steps; go on from its latest state"
             )
         obs, reward, terminated, truncated, info = self.vector.step(np.array(action))
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
-        obs = final = self._flat_obs(obs)
+        obs = final = self._own(obs)
         ended = terminated | truncated
         if ended.any() and self._mode is AutoresetMode.SAME_STEP:
             final = _with_rows(obs, ended, info["final_obs"])
         elif ended.any():
             obs = self._reset_where(final, ended)
-        self._turn += 1
-        worth = [np.asarray(reward, np.float32), terminated, truncated & ~terminated]
+        self._calls += 1
+        numbers = [np.asarray(self._calls, np.int32), np.asarray(reward, np.float32)]
         observed = [*jax.tree.leaves(obs), *jax.tree.leaves(final)]
-        return [np.asarray(self._turn, np.int32), *worth, *observed]
+        return [*numbers, terminated, truncated & ~terminated, *observed]
 
     def _reset_where(self, obs: Any, rows: NDArray) -> Any:
-        """New episodes in some worlds; the others must stay."""
+        """Resets the worlds where `rows`, `(B,)` bool; checks that the others keep their `obs`."""
         fresh, _ = self.vector.reset(options={"reset_mask": rows.copy()})
-        fresh = self._flat_obs(fresh)
+        fresh = self._own(fresh)
         for new, old in zip(jax.tree.leaves(fresh), jax.tree.leaves(obs), strict=True):
             if not np.array_equal(new[~rows], old[~rows], equal_nan=True):
                 raise ConfigError(
@@ -194,36 +199,35 @@ class ExternalWorlds:
                 )
         return fresh
 
-    def _flat_obs(self, obs: Any) -> Any:
-        """Arrays of our own in the dtypes that JAX computes with."""
-        return jax.tree.map(lambda x: np.array(x, _dtype(np.asarray(x).dtype)), _boxes(obs))
+    def _own(self, obs: Any) -> Any:
+        """Copies of an observation's arrays, in the dtypes that JAX computes with."""
+        return jax.tree.map(lambda x: np.array(x, _dtype(np.asarray(x).dtype)), _as_dict(obs))
 
 
-def _boxes(tree: Any) -> Any:
-    """A space or an observation, where it is a mapping as a plain dict."""
+def _as_dict(tree: Any) -> Any:
+    """A mapping or a `Dict` space as a plain dict; any other observation or space as it is."""
     mapping = isinstance(tree, Mapping | gymnasium.spaces.Dict)
     return dict(tree.items()) if mapping else tree
 
 
 def _dtype(dtype: Any) -> Any:
-    """Double precision becomes single."""
+    """The dtype that JAX computes with: single precision in place of double."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
 def _with_rows(obs: Any, rows: NDArray, others: NDArray) -> Any:
-    """A copy of `obs` with what `others`, an array of objects, holds at some rows."""
+    """A copy of `obs` with the rows of a mask replaced by those of `others`, `(B,)` objects."""
     changed = jax.tree.map(np.array, obs)
     for row in np.flatnonzero(rows):
-        for new, old in zip(
-            jax.tree.leaves(_boxes(others[row])), jax.tree.leaves(changed), strict=True
-        ):
+        leaves = jax.tree.leaves(_as_dict(others[row]))
+        for new, old in zip(leaves, jax.tree.leaves(changed), strict=True):
             old[row] = new
     return changed
 
 
 @dataclasses.dataclass(frozen=True)
 class _ExternalStep(HostCall):
-    """A step of all worlds of an environment, which to JAX are one."""
+    """A step of a whole environment. JAX sees its worlds as one."""
 
     worlds: ExternalWorlds
 
@@ -239,10 +243,10 @@ class _ExternalStep(HostCall):
 
     def run(self, *operands: NDArray) -> list[NDArray]:
         """Steps the environment, once."""
-        turn, action = (x[0] for x in operands)
-        return [x[None] for x in self.worlds._step_on_host(turn, action)]
+        calls, action = (x[0] for x in operands)
+        return [x[None] for x in self.worlds._step_on_host(calls, action)]
 
 
-#: A step has an effect, and takes its place in the order of steps by the number of the turn, which
-#: each needs of the one before it.
+#: It has an effect. Each step needs the number of calls that the step before it returned, so that
+#: steps keep their order.
 _external = host_primitive("worldline_external", has_side_effect=True)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from worldline.bridges import inline
-from worldline.bridges.held_worlds import without_ranges
+from worldline.bridges.caller_thread import jit_on_caller_thread
 from worldline.bridges.packing import Packing
+from worldline.bridges.stepper import without_ranges
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.types import Array, Key
 
@@ -44,18 +44,18 @@ class PackedWorlds:
     def __init__(self, worlds: Worlds, observed: tuple[str, ...], requires_grad: bool) -> None:
         self._worlds, self._observed, self._requires_grad = worlds, observed, requires_grad
         # The ranges of a domain have no axis `B`; nothing changes them here.
-        self.packing = Packing(lambda: without_ranges(worlds.reset(jax.random.key(0))))
+        self.packing = Packing(without_ranges(jax.eval_shape(worlds.reset, jax.random.key(0))))
         example = jax.ShapeDtypeStruct((worlds.num_worlds, self.packing.words), jnp.int32)
         obs = jax.eval_shape(lambda world: parts_of(self._unpack(world).obs), example)
         real = [name for name in observed if jnp.issubdtype(obs[name].dtype, jnp.floating)]
         #: The names of the results of a step that have a derivative.
         self.differentiable = (REALS, "reward", *real)
-        self.start = inline.jit(worlds, self._start)
-        self.begin = inline.jit(worlds, self._begin)
-        self.put = inline.jit(worlds, self._put)
-        self.unpack = inline.jit(worlds, self._unpack)
-        self.advance = inline.jit(worlds, self._advance)
-        self.pull = inline.jit(worlds, self._pull)
+        self.start = jit_on_caller_thread(worlds, self._start)
+        self.begin = jit_on_caller_thread(worlds, self._begin)
+        self.put = jit_on_caller_thread(worlds, self._put)
+        self.unpack = jit_on_caller_thread(worlds, self._unpack)
+        self.advance = jit_on_caller_thread(worlds, self._advance)
+        self.pull = jit_on_caller_thread(worlds, self._pull)
 
     def _start(self, keys: Key) -> dict[str, Array]:
         """All worlds at the start of their first episode, from their keys."""

@@ -30,13 +30,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from worldline.bridges.frames import RENDER_SIZE, LastStep, WorldsPainter
-from worldline.bridges.held_worlds import HeldWorlds
 from worldline.bridges.seeds import seed_keys
+from worldline.bridges.stepper import Stepper
 from worldline.env.env import Env as WorldlineEnv
-from worldline.env.worlds import Step, Worlds, WorldsState
+from worldline.env.worlds import Worlds, WorldsState
 from worldline.errors import ConfigError, VariationError, WorldlineError, did_you_mean
 from worldline.host.calls import raised_as_it_is
-from worldline.types import Key, Observation
+from worldline.types import Array, Key
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -90,11 +90,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self._seeds: tuple[int, ...] | None = None
-        # Where the worlds are, by what varies in them.
-        self._holds: dict[Any, HeldWorlds] = {}
-        self._held: HeldWorlds | None = None
-        # What gives the observation that was shown last, of which no caller holds a part.
-        self._shown: Callable[[], HostObservation] | None = None
+        # The worlds, packed by a stepper; None before the first reset. Each structure of a state,
+        # such as another set of varied constants, has a stepper of its own.
+        self._packed: Array | None = None
+        self._stepper: Stepper | None = None
+        self._steppers: dict[Any, Stepper] = {}
+        # The observation that was shown last. Callers get copies of it.
+        self._shown: HostObservation = None
         self._everyone = np.ones(self.num_envs, bool)
         # The worlds whose new episode has begun, but has not been shown yet.
         self._waiting = np.zeros(self.num_envs, bool)
@@ -145,11 +147,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             gymnasium.logger.warn(f"reset has no option {option!r}, and ignores it{hint}")
         self._begin(rows, seeds, (variation, context))
         self._waiting[rows] = False
-        obs = jax.device_get(self._reset_worlds().state.obs)
-        if self._shown is not None and not rows.all():
-            obs = jax.tree.map(functools.partial(_where_rows, rows), obs, self._shown())
-        self._shown = functools.partial(copy.deepcopy, obs)
-        return self._shown(), {}
+        obs = jax.device_get(self._state().obs)
+        if not rows.all():
+            obs = jax.tree.map(functools.partial(_where_rows, rows), obs, self._shown)
+        self._shown = obs
+        return jax.tree.map(np.array, obs), {}
 
     def step(self, actions: NDArray) -> tuple[HostObservation, NDArray, NDArray, NDArray, Info]:
         """Steps the worlds; in NEXT_STEP, those whose episode is over show their new one instead.
@@ -166,7 +168,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             EpisodeOverError: in DISABLED, a world's episode is over.
             ResetNeeded: before the first reset.
         """
-        worlds, mask = self._reset_worlds(), None
+        stepper, packed = self._begun()
+        mask = None
         if np.ndim(actions) == 0:
             raise TypeError(f"the actions are {actions!r}; give an array {self.action_space.shape}")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._waiting.any():
@@ -179,19 +182,18 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             mask = ~self._waiting
             if np.shape(actions) == self.action_space.shape:
                 actions = np.where(mask[:, None], actions, 0)
-        before = None if self.render_mode is None else worlds.state
-        look, look_at_ends = worlds.step(actions, mask)
-        self._shown = lambda: look().obs
-        seen = look()
+        self._packed, seen, final_obs = stepper.step(packed, actions, mask)
+        self._shown = jax.tree.map(np.array, seen.obs)
         ended = seen.terminated | seen.truncated
         if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
-            info = _info(seen.metrics, ~ended) | _final(look_at_ends(), seen.metrics, ended)
+            final = _final(jax.device_get(final_obs), seen.metrics, ended)
+            info = _info(seen.metrics, ~ended) | final
         else:
             info = _info(seen.metrics, self._everyone if mask is None else mask)
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._waiting = ended
-        if before is not None:
-            self._last = LastStep(before, np.array(actions), ended)
+        if self.render_mode is not None:
+            self._last = LastStep(stepper.unpack(packed), np.array(actions), ended)
         return seen.obs, seen.reward.astype(np.float64), seen.terminated, seen.truncated, info
 
     def render(self) -> tuple[NDArray, ...] | None:
@@ -199,7 +201,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if self.render_mode is None:
             gymnasium.logger.warn("render needs a mode: make the environment with 'rgb_array'")
             return None
-        state = self._reset_worlds().state
+        state = self._state()
         if self._painter is None:
             self._painter = WorldsPainter(self.worlds, self.render_size)
         last = self._last
@@ -207,25 +209,25 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Lets the worlds go, and what draws them."""
-        self._held = self._shown = self._last = None
-        self._holds.clear()
+        self._packed = self._stepper = self._shown = self._last = None
+        self._steppers.clear()
         if self._painter is not None:
             self._painter.close()
             self._painter = None
 
     def _begin(self, rows: NDArray, seeds: Sequence[int | None] | None, given: _Given) -> None:
         """Begins new episodes where `rows`, unless one has just begun there and nothing is new."""
-        if self._held is None and not rows.all():
+        if self._packed is None and not rows.all():
             raise ResetNeeded("no world has begun yet; reset all of them first, without a mask")
         seeded = np.zeros_like(rows)
         if seeds is not None:
             seeded = rows & np.array([seed is not None for seed in seeds])
             new, old = np.array(seeds, object), np.array(self.np_random_seed, object)
             self._seeds = tuple(np.where(seeded, new, old).tolist())
-        if self._held is None:
-            self._hold(self.worlds.reset(seed_keys(self.np_random_seed), *given))
+        if self._packed is None:
+            self._pack(self.worlds.reset(seed_keys(self.np_random_seed), *given))
             return
-        state, drawn = self._held.state, rows & (seeded | ~self._waiting)
+        state, drawn = self._state(), rows & (seeded | ~self._waiting)
         if seeded.any():
             state = _put_keys(state, seeded, seed_keys(self.np_random_seed))
         if given != (None, None):
@@ -234,18 +236,28 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             state = self.worlds.reset(state.key, *state.fixed)
         elif drawn.any():
             state = raised_as_it_is(self.worlds.reset_where)(state, drawn)
-        self._hold(state)
+        self._pack(state)
 
-    def _hold(self, state: WorldsState) -> None:
-        """Keeps the worlds where a state has them."""
+    def _pack(self, state: WorldsState) -> None:
+        """Puts the worlds into a state."""
         kind = jax.tree.structure(state)
-        if kind in self._holds:
-            self._holds[kind].put(state)
-        else:
+        if kind not in self._steppers:
             same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
-            show = _show_begun if same_step else _show_final
-            self._holds[kind] = HeldWorlds(self.worlds, state, show)
-        self._held = self._holds[kind]
+            self._steppers[kind] = Stepper(self.worlds, state, same_step)
+        self._stepper = self._steppers[kind]
+        self._packed = self._stepper.pack(state)
+
+    def _state(self) -> WorldsState:
+        """The state of the worlds, once a reset has begun their episodes."""
+        stepper, packed = self._begun()
+        return stepper.unpack(packed)
+
+    def _begun(self) -> tuple[Stepper, Array]:
+        """The packed worlds and their stepper, once a reset has begun their episodes."""
+        self._check_open()
+        if self._stepper is None or self._packed is None:
+            raise ResetNeeded("no world has begun yet; call reset first")
+        return self._stepper, self._packed
 
     def _row_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None] | None:
         """A seed, or None, for each world; or None for all."""
@@ -313,40 +325,28 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             checked[field] = array
         return checked
 
-    def _reset_worlds(self) -> HeldWorlds:
-        """The worlds, once there are any."""
-        self._check_open()
-        if self._held is None:
-            raise ResetNeeded("no world has begun yet; call reset first")
-        return self._held
-
     def _check_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError("the environment is closed; make a new one")
 
     def __getstate__(self) -> dict[str, Any]:
-        # Compiled programs and engines stay behind, and are built again from what they came from.
-        left: dict[str, Any] = {"worlds": None, "_painter": None, "_holds": {}, "_held": None}
-        shown = None if self._shown is None else functools.partial(copy.deepcopy, self._shown())
-        where = None if self._held is None else self._held.state
-        return {**vars(self), **left, "_shown": shown, "_is": (_recipe(self.worlds), where)}
+        # Compiled programs and engines are not pickled, but built again.
+        left: dict[str, Any] = {
+            "worlds": None,
+            "_painter": None,
+            "_steppers": {},
+            "_stepper": None,
+            "_packed": None,
+        }
+        state = None if self._packed is None else self._state()
+        return {**vars(self), **left, "_made_of": (_recipe(self.worlds), state)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        (env, worlds), where = state.pop("_is")
-        vars(self).update(state)
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        (env, worlds), state = values.pop("_made_of")
+        vars(self).update(values)
         self.worlds = Worlds(WorldlineEnv(*env), *worlds)
-        if where is not None:
-            self._hold(where)
-
-
-def _show_begun(step: Step) -> tuple[Observation, Observation]:
-    """In SAME_STEP: of the new episode where one began; and the true successor, for the info."""
-    return step.obs, step.final_obs
-
-
-def _show_final(step: Step) -> tuple[Observation, None]:
-    """In the other modes: the true successor."""
-    return step.final_obs, None
+        if state is not None:
+            self._pack(state)
 
 
 def metadata(env: WorldlineEnv) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import worldline
-from worldline.bridges import inline
+from worldline.bridges.caller_thread import caller_device, jit_on_caller_thread
 from worldline.bridges.gymnasium import VectorEnv
 from worldline.mujoco_c import Batch
 
@@ -61,10 +61,10 @@ def test_physics_runs_on_the_thread_that_steps(monkeypatch: pytest.MonkeyPatch) 
 
 def test_results_lie_on_a_device_of_their_own() -> None:
     worlds = worldline.Worlds(worldline.make("gym/hopper"), 2)
-    double = inline.jit(worlds, lambda x: 2 * x)
+    double = jit_on_caller_thread(worlds, lambda x: 2 * x)
     result = double(jax.numpy.arange(3))
-    assert result.devices() == {inline.caller_device()}
-    assert inline.caller_device() not in jax.devices()
+    assert result.devices() == {caller_device()}
+    assert caller_device() not in jax.devices()
     np.testing.assert_array_equal(result, [0, 2, 4])
 
 

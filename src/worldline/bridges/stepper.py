@@ -1,0 +1,88 @@
+"""Steps of worlds for a Gymnasium environment: one array holds the worlds, another the results."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+
+from worldline.bridges.caller_thread import jit_on_caller_thread
+from worldline.bridges.packing import Packing
+from worldline.env.worlds import Worlds, WorldsState
+from worldline.types import Array, Observation
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+
+
+class Seen(NamedTuple):
+    """The results of a step that a caller sees in any case, `(B, ...)`; fields as in `Step`."""
+
+    obs: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    metrics: Any
+
+
+class Stepper:
+    """Compiled functions of worlds that are packed as `(B, words)` int32.
+
+    Args:
+        worlds: the worlds.
+        state: any state of theirs. Only states of the same structure can be packed.
+        same_step: whether a step which ends an episode shows the new one's first observation.
+    """
+
+    def __init__(self, worlds: Worlds, state: WorldsState, same_step: bool) -> None:
+        self._worlds, self._same_step = worlds, same_step
+        self._packing = Packing(without_ranges(state))
+        action = jax.ShapeDtypeStruct((worlds.num_worlds, *worlds.env.action_low.shape), "float32")
+        self._results = Packing(jax.eval_shape(self._step, state, action, None)[1])
+        self.pack = jit_on_caller_thread(worlds, self._pack)
+        self.unpack = jit_on_caller_thread(worlds, self._unpack)
+        self._program = jit_on_caller_thread(worlds, self._packed_step)
+
+    def step(
+        self, packed: Array, action: NDArray, mask: NDArray | None
+    ) -> tuple[Array, Seen, Observation | None]:
+        """A step of all worlds, or of those in a mask; see `Worlds.step`.
+
+        Args:
+            packed: the worlds, `(B, words)` int32.
+            action: `(B, nact)`.
+            mask: `(B,)` bool; None: all.
+
+        Returns:
+            The worlds after the step; its results as NumPy arrays, the caller's own; and with
+            `same_step` the true successor, as arrays of JAX, else None.
+        """
+        checked = self._worlds.env.check_action(action, (self._worlds.num_worlds,))
+        packed, results, final_obs = self._program(packed, checked, mask)
+        return packed, self._results.read(results), final_obs
+
+    def _packed_step(
+        self, packed: Array, action: Array, mask: Array | None
+    ) -> tuple[Array, Array, Observation | None]:
+        state, seen, final_obs = self._step(self._unpack(packed), action, mask)
+        return self._pack(state), self._results.pack(seen), final_obs
+
+    def _step(
+        self, state: WorldsState, action: Array, mask: Array | None
+    ) -> tuple[WorldsState, Seen, Observation | None]:
+        state, step = self._worlds.step(state, action, mask)
+        obs = step.obs if self._same_step else step.final_obs
+        seen = Seen(obs, step.reward, step.terminated, step.truncated, step.metrics)
+        return state, seen, step.final_obs if self._same_step else None
+
+    def _pack(self, state: WorldsState) -> Array:
+        return self._packing.pack(without_ranges(state))
+
+    def _unpack(self, packed: Array) -> WorldsState:
+        return dataclasses.replace(self._packing.unpack(packed), ranges=self._worlds.ranges)
+
+
+def without_ranges(state: WorldsState) -> WorldsState:
+    """The state without its ranges, which have no axis `B`."""
+    return dataclasses.replace(state, ranges={})
