@@ -19,7 +19,7 @@ UV      := $(shell command -v uv)
 pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations 15
 pip_in   = $(if $(UV),$(UV) pip install --python $(1)/bin/python,$(1)/bin/python -m pip install)
 
-.PHONY: help train test fast part nightly parity check format bench docs build clean
+.PHONY: help train test fast part core nightly parity check format bench docs build clean
 
 help:
 	@echo "make train    install, then train $(TASK) and show the result"
@@ -53,9 +53,18 @@ fast: $(INSTALLED)
 PARTS ?= 144
 PART  ?= $(shell expr $$(date +%j | sed 's/^0*//') % $(PARTS))
 part: $(INSTALLED)
-	WORLDLINE_PART=$(PART)/$(PARTS) $(pytest) -m exhaustive tests/physics tests/tasks
+	WORLDLINE_PART=$(PART)/$(PARTS) $(pytest) -m "exhaustive and not slow"
+
+# The fast tests without extras, in an environment of their own: of one file in FILES, others each day.
+CORE        := .core-venv
+CORE_PYTHON ?= $(PYTHON)
+FILES       ?= 8
+FILE        ?= $(shell expr $$(date +%j | sed 's/^0*//') % $(FILES))
+core:
+	WORLDLINE_FILES=$(FILE)/$(FILES) $(MAKE) fast VENV=$(CORE) PYTHON=$(CORE_PYTHON) EXTRAS=
 
 nightly: test parity
+	$(MAKE) core FILES=1
 	$(pytest) -m exhaustive
 
 $(PARITY)/.installed: pyproject.toml
@@ -92,4 +101,4 @@ build: $(INSTALLED)
 	.build-venv/bin/worldline list
 
 clean:
-	rm -rf $(VENV) $(PARITY) .build-venv dist site runs
+	rm -rf $(VENV) $(CORE) $(PARITY) .build-venv dist site runs

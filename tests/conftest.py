@@ -42,13 +42,24 @@ def quick_compilation(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `WORLDLINE_PART=i/n`, keeps one part in n of the exhaustive tests: see `make part`."""
-    if part := os.environ.get("WORLDLINE_PART"):
-        number, parts = map(int, part.split("/"))
-        whole = sorted(item.nodeid for item in items if item.get_closest_marker("exhaustive"))
-        others = set(whole) - set(whole[number % parts :: parts])
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
-        items[:] = [item for item in items if item.nodeid not in others]
+    """Keeps a part of the tests, for `make part` and `make core`.
+
+    With `WORLDLINE_PART=i/n` one in n of the exhaustive tests is kept; with `WORLDLINE_FILES=i/n`
+    the tests of one file in n.
+    """
+    exhaustive = {item.nodeid for item in items if item.get_closest_marker("exhaustive")}
+    files = {item.nodeid: item.nodeid.partition("::")[0] for item in items}
+    out = exhaustive - _part(exhaustive, "WORLDLINE_PART")
+    kept_files = _part(set(files.values()), "WORLDLINE_FILES")
+    out |= {name for name, file in files.items() if file not in kept_files}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+    items[:] = [item for item in items if item.nodeid not in out]
+
+
+def _part(names: set[str], variable: str) -> set[str]:
+    """Of some names the part `i/n` that an environment variable asks for; all if it is not set."""
+    number, parts = map(int, os.environ.get(variable, "0/1").split("/"))
+    return set(sorted(names)[number % parts :: parts])
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ def test_all_draws_are_jaxs_own_bit_for_bit_without_a_loop(words):
     assert int(our_loops) == 0 < int(their_loops)
 
 
+@pytest.mark.exhaustive  # every program is compiled again
 def test_it_may_be_asked_for_twice():
     before = jax.random.bits(jax.random.key(3), (100,))
     write_out()

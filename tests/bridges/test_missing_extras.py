@@ -46,6 +46,7 @@ sys.meta_path.insert(0, Hidden)
 """
 
 
+@pytest.mark.exhaustive  # `make core` does the same
 def test_without_any_every_test_is_found() -> None:
     """A newcomer installs none: a test file that imports one unasked would end `make test`."""
     libraries = ["torch", "tensordict", "torchrl", "stable_baselines3", "dm_env"]

@@ -300,6 +300,7 @@ class TestState:
         rollout(grid, 5)
         assert grid._programs.advance.__wrapped__._cache_size() == before
 
+    @pytest.mark.exhaustive
     def test_memory_is_flat(self, grid: WorldlineWrapper) -> None:
         def step_on(tensordict: TensorDict, steps: int) -> TensorDict:
             for _ in range(steps):

@@ -41,6 +41,7 @@ def peak_bytes(unroll_length: int) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_longer_rollout_costs_its_images_once_as_bytes():
     """Held twice, or as they enter a network, they would cost two or four times as much."""
     images = (48 - 16) * 256 * 64 * 64 * 9

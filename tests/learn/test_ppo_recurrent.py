@@ -344,6 +344,7 @@ class Unsteady(InvertedPendulum):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_only_a_memory_balances_a_pole_whose_velocity_is_hidden():
     hidden = Env(Unsteady(), "native")
     returns = {}

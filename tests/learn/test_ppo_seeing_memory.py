@@ -95,6 +95,7 @@ class Glimpse(Spot):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_it_learns_what_only_an_earlier_image_told():
     """Without a memory, actions after the first are as good as blind: 0.787 a step at best."""
     env = Env(Glimpse(), cameras={"top": Camera("top", 16, 16)})

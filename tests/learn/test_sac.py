@@ -340,7 +340,9 @@ def single(learner: Any) -> tuple[Any, Any]:
     return learner, learner.init(jax.random.key(5))
 
 
-@pytest.mark.parametrize("made", [single, many, spread])
+@pytest.mark.parametrize(
+    "made", [single, *(pytest.param(m, marks=pytest.mark.exhaustive) for m in (many, spread))]
+)
 def test_a_run_reuses_the_replay_buffer_and_learns_what_updates_by_hand_do(
     made: Any, nans_allowed: None
 ) -> None:

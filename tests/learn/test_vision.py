@@ -93,6 +93,7 @@ def test_a_still_scene_does_not_drown_what_moves_in_it():
     np.testing.assert_allclose(mean, images.mean(axis=0) / 255 - 0.5, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_the_mean_image_is_not_learned():
     eyes = ImageEncoder.initial(jax.random.key(1), {"pixels/a": (16, 16, 3)}, "patches", 8)
     obs = {"state": jnp.zeros((4, 0)), "pixels/a": images_of((4, 16, 16, 3))}

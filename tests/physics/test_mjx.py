@@ -290,6 +290,7 @@ def test_nothing_is_printed_by_the_import():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@SLOW
 def test_velocities_are_those_of_the_last_step_until_they_are_refreshed() -> None:
     qpos, qvel = jnp.float32([0.7]), jnp.float32([5.0])
     for refresh in (False, True):

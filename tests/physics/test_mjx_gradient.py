@@ -55,7 +55,13 @@ def test_derivatives_are_those_of_plain_mujoco(name, double, relative):
         assert_close(ours[key], expected, relative, key)
 
 
-@pytest.mark.parametrize("integrator", ["Euler", "RK4", "implicitfast"])
+@pytest.mark.parametrize(
+    "integrator",
+    [
+        "implicitfast",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("Euler", "RK4")),
+    ],
+)
 def test_backwards_nothing_is_solved_again(integrator):
     model = Model(BOX.format(integrator=integrator))
     physics = MjxPhysics(model)

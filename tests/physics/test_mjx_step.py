@@ -89,8 +89,14 @@ SCENES = {
 }
 
 
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+@pytest.mark.parametrize("double", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "scene",
+    [
+        pytest.param(text, id=name, marks=pytest.mark.exhaustive if "fingers" in name else ())
+        for name, text in SCENES.items()
+    ],
+)
 def test_a_step_is_that_of_mujoco(scene: str, double: bool) -> None:
     model, random = Model(scene), np.random.default_rng(0)
     plain = mujoco.MjData(model.mj)

@@ -36,7 +36,9 @@ def test_a_change_is_the_difference_of_the_field(engine):
         np.testing.assert_allclose(after.changes[name], difference, atol=2e-6)
 
 
-@pytest.mark.parametrize("engine", ["native", "mjx", "fake"])
+@pytest.mark.parametrize(
+    "engine", ["native", "fake", pytest.param("mjx", marks=pytest.mark.exhaustive)]
+)
 def test_a_change_has_the_derivative_of_the_difference(engine):
     def what(qvel):
         before, after = two_steps(engine, jnp.float32([0.4, -0.3]), qvel)

@@ -26,7 +26,7 @@ def of_mujoco(model: mujoco.MjModel, qpos: np.ndarray, substeps: int, actions: n
     return earned
 
 
-@pytest.mark.parametrize("engine", ["native", "mjx"])
+@pytest.mark.parametrize("engine", ["native", pytest.param("mjx", marks=pytest.mark.exhaustive)])
 def test_the_gradient_of_a_return_with_and_without_checkpoints(engine: str) -> None:
     env = Env(toys.Swing(), engine)
     begin = jax.jit(lambda key, qpos: env.reset_to(key, qpos=qpos, qvel=jnp.zeros(1)))

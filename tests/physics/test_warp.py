@@ -67,7 +67,7 @@ def assert_agree(ours: PhysicsState, theirs: PhysicsState, within: float) -> Non
         np.testing.assert_allclose(ours[name], value, atol=within * size, err_msg=name)
 
 
-@pytest.mark.parametrize("refresh", [False, True])
+@pytest.mark.parametrize("refresh", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("source", ["ARM", "BOXES", "MECHANISM"])
 def test_worlds_are_those_of_native(source: str, refresh: bool) -> None:
     model = Model(getattr(toys, source))

@@ -31,7 +31,9 @@ def learned(folder):
     ]
 
 
-@pytest.mark.parametrize("task", ["gym/ant", "suite/quadruped-walk"])
+@pytest.mark.parametrize(
+    "task", ["suite/quadruped-walk", pytest.param("gym/ant", marks=pytest.mark.exhaustive)]
+)
 def test_a_run_in_two_parts_is_a_run(task, tmp_path):
     env = worldline.make(task)
     whole = train(task, env, config(tmp_path / "whole", 2048), SMALL).folder

@@ -72,6 +72,7 @@ def wandb_numbers(folder):
     return sent
 
 
+@pytest.mark.exhaustive
 def test_weights_and_biases_offline_holds_the_run_and_its_continuation(env, tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
