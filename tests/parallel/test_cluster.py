@@ -20,7 +20,7 @@ import pytest
 import worldline
 from worldline.errors import ConfigError
 from worldline.learn.ppo import PPOConfig
-from worldline.parallel.cluster import ClusterConfig, any_of, is_first, join, losses_told, of_first
+from worldline.parallel.cluster import ClusterConfig, any_of, is_first, join, report_lost_process, of_first
 from worldline.train import TrainConfig, resume, train
 
 PPO = PPOConfig(num_worlds=8, unroll_length=8, minibatches=2, epochs=2, discount=0.95)
@@ -61,7 +61,7 @@ def test_one_process_asks_nobody():
 
 
 def test_an_error_of_ones_own_is_no_lost_process():
-    with pytest.raises(ValueError, match="Gloo"), losses_told("resume"):
+    with pytest.raises(ValueError, match="Gloo"), report_lost_process("resume"):
         raise ValueError("Gloo AllGather failed")
 
 

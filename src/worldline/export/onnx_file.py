@@ -19,7 +19,7 @@ from worldline.rendering.camera import image_names, is_image
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
-#: How far the file's actions may be from the policy's, relative and absolute.
+#: The largest difference that the file's actions may have from the policy's, relative and absolute.
 _TOLERANCE = 1e-5
 
 
@@ -43,8 +43,8 @@ def save_onnx(
         The largest difference between an action of the file and of the policy.
 
     Raises:
-        MissingExtraError: what makes such files is not installed.
-        ExportError: the policy cannot be written in ONNX, or the file acts otherwise than it.
+        MissingExtraError: jax2onnx or onnxruntime is not installed.
+        ExportError: the policy cannot be written in ONNX, or the file's actions differ from its.
         RunError: the file cannot be written.
     """
     content, worst = _converted(policy, observation_space)
@@ -61,9 +61,9 @@ def save_onnx(
     return worst
 
 
-@jax.numpy_dtype_promotion("standard")  # which the library that converts relies on
+@jax.numpy_dtype_promotion("standard")  # jax2onnx relies on it
 def _converted(policy: Policy, space: spaces.Space[Any]) -> tuple[bytes, float]:
-    """The content of the file, and how far its actions are from the policy's."""
+    """The content of the file, and the largest difference of its actions from the policy's."""
     try:
         from jax2onnx import to_onnx
     except ImportError as error:
@@ -85,13 +85,7 @@ def _converted(policy: Policy, space: spaces.Space[Any]) -> tuple[bytes, float]:
     names = [*keys, *(f"memory_{i}" for i in numbers)]
     outputs = ["action", *(f"next_memory_{i}" for i in numbers)]
     try:
-        model = to_onnx(
-            act,
-            specs,
-            model_name="policy",
-            input_names=names,
-            output_names=outputs,
-        )
+        model = to_onnx(act, specs, model_name="policy", input_names=names, output_names=outputs)
         content = model.SerializeToString()
         return content, _difference(content, act, dict(zip(names, specs, strict=True)))
     except Exception as error:  # whatever the converter and the runtime make of a network
@@ -100,14 +94,14 @@ def _converted(policy: Policy, space: spaces.Space[Any]) -> tuple[bytes, float]:
 
 
 def _part(space: spaces.Space[Any], name: str, rows: Any) -> jax.ShapeDtypeStruct:
-    """A part of observations; images are of whole numbers as they come, all else is float32."""
+    """Shape and dtype of a part of observations: an image's own dtype, and float32 for all else."""
     part = space[name] if isinstance(space, spaces.Dict) else space
     dtype = part.dtype if is_image(name) else jnp.float32
     return jax.ShapeDtypeStruct((rows, *(part.shape or ())), dtype)
 
 
 def _difference(content: bytes, act: Any, specs: Mapping[str, jax.ShapeDtypeStruct]) -> float:
-    """How far the actions of a file are from a policy's, over random observations."""
+    """The largest difference between a file's actions and a policy's, on random observations."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])

@@ -25,7 +25,7 @@ from worldline.types import Array
 POLICY_FILE = "policy.npz"
 _FORMAT = 3
 
-#: The parts that a policy may be made of, by their names in a file: those outlive a renamed class.
+#: The classes of a policy's parts by their names in a file, which do not change with a class's name.
 _KINDS: dict[str, type[Any]] = {
     "policy": Policy,
     "statistics": RunningStatistics,
@@ -121,7 +121,7 @@ class _UnknownKindError(Exception):
 
 
 def _described(part: Any, name: str, arrays: dict[str, Any]) -> Any:
-    """What JSON can hold of a part of a policy; its arrays go into `arrays` under their places."""
+    """A part of a policy as JSON holds it; its arrays go into `arrays` under their places."""
     if isinstance(part, eqx.Module):
         return {"kind": _NAMES.get(type(part), type(part).__name__)} | {
             field.name: getattr(part, field.name)
@@ -138,7 +138,7 @@ def _described(part: Any, name: str, arrays: dict[str, Any]) -> Any:
 def _put_together(
     about: Any, name: str, arrays: Mapping[str, Array], known: Mapping[str, type[Any]]
 ) -> Any:
-    """The part of a policy that `_described` described."""
+    """Makes the part of a policy again from the result of `_described`."""
     if about is None:
         return arrays[name]
     if isinstance(about, list):

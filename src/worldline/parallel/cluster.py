@@ -1,7 +1,7 @@
 """Several processes that train as one, on JAX's own runtime for many machines.
 
-All of them run the same program on their own devices, step by step: what one decides by its own
-clock or by a signal, all have to know. The first writes the run folder and shows progress.
+All processes run the same program on their own devices, step by step. What one decides by its clock
+or by a signal, all must know. The first process writes the run folder and shows progress.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from jax.sharding import Mesh
 from worldline.errors import ConfigError, LostProcessError
 from worldline.parallel.mesh import world_mesh
 
-#: For `ClusterConfig.coordinator`: what launched the processes knows it.
+#: The `ClusterConfig.coordinator` that asks the launcher of the processes, such as SLURM.
 _DETECT = "auto"
 
-#: Of what `of_first` passes on, in bytes: a path.
+#: The longest text that `of_first` passes on, which is a path; bytes.
 _LONGEST_TEXT = 4096
 
-#: How the collectives of a CPU and of NVIDIA's cards, and JAX's runtime, say that one is gone.
+#: Words in the errors of gloo (on a CPU), NCCL (on NVIDIA cards) and JAX when a process is gone.
 _LOST = re.compile(r"gloo|nccl|coordination service", re.IGNORECASE)
 
 
@@ -68,7 +68,7 @@ class ClusterConfig:
 
 
 def join(config: ClusterConfig) -> Mesh | None:
-    """Joins the other processes, if there are any; before anything else of JAX is used.
+    """Joins the other processes, if there are any. Call it before anything else of JAX.
 
     Returns:
         The devices of all of them, to share worlds over; None if there is one device alone.
@@ -84,8 +84,9 @@ def join(config: ClusterConfig) -> Mesh | None:
                 config.coordinator if manual else None, config.processes, config.process
             )
         except (ValueError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0]
             raise ConfigError(
-                f"cannot join the processes at {config.coordinator!r}: {_first_line(error)}"
+                f"cannot join the processes at {config.coordinator!r}: {reason}"
             ) from error
     local = jax.local_device_count()
     if config.devices > local:
@@ -101,7 +102,7 @@ def is_first() -> bool:
 
 
 def of_first(text: str) -> str:
-    """What the first process says, of which the others know nothing yet; all of them must ask."""
+    """The text of the first process, in every process. All processes must call it."""
     if jax.process_count() == 1:
         return text
     from jax.experimental.multihost_utils import broadcast_one_to_all
@@ -113,7 +114,7 @@ def of_first(text: str) -> str:
 
 
 def any_of(*flags: bool) -> tuple[bool, ...]:
-    """Whether each flag holds in any process; all of them must ask."""
+    """Whether each flag is true in any process. All processes must call it."""
     if jax.process_count() == 1:
         return flags
     from jax.experimental.multihost_utils import process_allgather
@@ -122,10 +123,10 @@ def any_of(*flags: bool) -> tuple[bool, ...]:
 
 
 def check_same(number: int, what: str) -> None:
-    """Refuses to go on where processes differ in a number; all of them must ask.
+    """Checks that all processes have the same number. All processes must call it.
 
     Raises:
-        ConfigError: they do.
+        ConfigError: they have different numbers.
     """
     first = of_first(str(number))
     (differs,) = any_of(first != str(number))
@@ -137,11 +138,11 @@ def check_same(number: int, what: str) -> None:
 
 
 @contextlib.contextmanager
-def losses_told(resume: str) -> Iterator[None]:
-    """Tells in one line that another process is gone, in place of what the network says of it.
+def report_lost_process(resume: str) -> Iterator[None]:
+    """Raises an error of one line when another process is gone, in place of the network's error.
 
     Args:
-        resume: how to go on.
+        resume: the command with which to continue.
 
     Raises:
         LostProcessError: one of the other processes ended, was killed, or cannot be reached.
@@ -165,7 +166,3 @@ def leave(status: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

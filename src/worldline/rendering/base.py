@@ -1,4 +1,4 @@
-"""What a renderer is."""
+"""Renderer: what OpenGL, Warp and ray casting have in common."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class View(NamedTuple):
     """Whether to measure distances."""
 
     def blank(self, worlds: int) -> Picture:
-        """Pictures of so many worlds to draw into: black, and nothing near."""
+        """Pictures of this number of worlds to draw into: black, and nothing near."""
         shape = (worlds, self.height, self.width)
         return (
             np.zeros((*shape, 3), np.uint8) if self.rgb else None,
@@ -35,9 +35,8 @@ class View(NamedTuple):
         )
 
 
-#: What a view shows of n worlds: the colours, `(n, height, width, 3)` uint8, and the distances
-#: along the camera's axis, `(n, height, width)` float32 in m, 0 where there is nothing; None for
-#: what the view does not ask for.
+#: A view of n worlds: colours, `(n, height, width, 3)` uint8, and distances along the axis of the
+#: camera, `(n, height, width)` float32 in m, 0 where there is nothing. None: the view has no such.
 Picture: TypeAlias = tuple[NDArray | None, NDArray | None]
 
 
@@ -49,13 +48,13 @@ class Renderer(abc.ABC):
         views: what to draw of each world.
 
     Raises:
-        Exception: it cannot run on this machine, or not with this model; of any kind.
+        Exception: of any kind, where the renderer cannot run on this machine or with this model.
     """
 
     most: ClassVar[int]
-    """The most worlds that it draws at a time."""
+    """The largest number of worlds that one call of `draw` takes."""
     shared: ClassVar[frozenset[str]] = frozenset()
-    """Those of `scene.CONSTANTS` that it takes from the model for all worlds."""
+    """Names from `scene.CONSTANTS` that cannot differ between worlds: the model's are drawn."""
 
     def __init__(self, model: mujoco.MjModel, views: Sequence[View]) -> None:
         self.scene = Scene(model)
@@ -66,7 +65,7 @@ class Renderer(abc.ABC):
         """Draws 1 to `most` worlds, all of which have arrays of the same names.
 
         Returns:
-            What each view shows of them; the arrays hold until the next call.
+            A picture for each view. The next call may write into the same arrays.
         """
 
     def close(self) -> None:

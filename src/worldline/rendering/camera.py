@@ -10,7 +10,7 @@ import numpy as np
 
 from worldline.errors import ConfigError, did_you_mean
 
-#: How the names of images in an observation begin: colour, and depth.
+#: The beginnings of the names of colour images and of depth images in an observation.
 COLOUR, DEPTH = "pixels/", "depth/"
 
 _LARGEST = 4096
@@ -59,7 +59,7 @@ class Camera:
             raise ConfigError(f"camera {self.name!r} sees nothing; give it rgb=True or depth=True")
 
     def images(self, view: str) -> dict[str, tuple[int, type[np.generic]]]:
-        """By name in the observation, the channels of a frame and the type of a number."""
+        """Channels of a frame and dtype of each image, by the image's name in the observation."""
         images: dict[str, tuple[int, type[np.generic]]] = {}
         if self.rgb:
             images[COLOUR + view] = (3, np.uint8)
@@ -72,7 +72,7 @@ def read_cameras(texts: Iterable[str], *, stack: int = 1, depth: bool = False) -
     """Cameras from texts such as `fixed` and `front=84x96`, height before width.
 
     Raises:
-        ConfigError: a text is none of these.
+        ConfigError: a text has another form.
     """
     cameras = {}
     for text in texts:
@@ -85,21 +85,21 @@ def read_cameras(texts: Iterable[str], *, stack: int = 1, depth: bool = False) -
 
 
 def is_image(name: str) -> bool:
-    """Whether a part of an observation is an image, by its name."""
+    """Whether the part of an observation with this name is an image."""
     return name.startswith((COLOUR, DEPTH))
 
 
 def image_names(names: Iterable[str]) -> list[str]:
-    """Those parts of an observation that are images."""
+    """The names of images among the names of parts of an observation."""
     return [name for name in names if is_image(name)]
 
 
 def image_shapes(observation_space: Any, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The shape of each of some images: height, width, channels.
+    """The shape of each image: height, width, channels.
 
     Args:
         observation_space: a Gymnasium space.
-        names: of the images.
+        names: the names of the images.
 
     Raises:
         ConfigError: there is no such image in the space.

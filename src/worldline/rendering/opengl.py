@@ -22,14 +22,14 @@ _LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}
 
 
 def disabled() -> bool:
-    """Whether `MUJOCO_GL` says to use no OpenGL."""
+    """Whether `MUJOCO_GL` forbids OpenGL."""
     return _chosen() in ("disable", "disabled", "off", "false", "0")
 
 
 def backends() -> list[str]:
-    """The ways to an OpenGL context that this machine may have, best first, by MuJoCo's names.
+    """MuJoCo's names of the OpenGL backends that this machine may have, best first.
 
-    `MUJOCO_GL` chooses one, or none (`disable`).
+    The environment variable `MUJOCO_GL` chooses one, or none (`disable`).
     """
     chosen = _chosen()
     if disabled():
@@ -58,9 +58,9 @@ class OpenGLRenderer(Renderer):
     Args:
         model: the model.
         views: what to draw of each world.
-        backend: one of `backends()`. A process can use one only, since the OpenGL bindings of
-            Python cannot change from one to another.
-        for_people: whether people are to see the pictures.
+        backend: one of `backends()`. A process can use one backend only, since the OpenGL bindings
+            of Python cannot change to another.
+        for_people: whether the pictures are for people.
     """
 
     most: ClassVar[int] = 64
@@ -140,7 +140,7 @@ class OpenGLRenderer(Renderer):
                 light.pos = camera.lookat - 2 * camera.distance * light.dir
 
     def _open_context(self) -> None:
-        """Hands OpenGL what it keeps of the model in the scene: meshes, textures, planes."""
+        """Gives OpenGL the meshes, textures and planes of the model in the scene."""
         model, (height, width) = self.scene.model, self._size
         self._mjr = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50.value)
         offscreen = mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value
@@ -157,9 +157,9 @@ class OpenGLRenderer(Renderer):
         self._changes = self.scene.changes
 
     def _update_context(self) -> None:
-        """Lets OpenGL know of other constants of the world in the scene, as far as it keeps them.
+        """Gives OpenGL the constants of the world in the scene that it keeps, if they have changed.
 
-        The sizes of planes cannot be changed: another context takes a tenth of a second.
+        Sizes of planes need a new context, which takes a tenth of a second.
         """
         model = self.scene.model
         if self._changes == self.scene.changes:
@@ -172,7 +172,7 @@ class OpenGLRenderer(Renderer):
         self._changes = self.scene.changes
 
     def _metres(self, depth: NDArray) -> NDArray:
-        """Distances from what OpenGL's reversed depth buffer holds: 0 far, 1 near."""
+        """Distances in m from OpenGL's reversed depth buffer, where 0 is far and 1 is near."""
         model = self.scene.model
         near = model.vis.map.znear * model.stat.extent
         far = model.vis.map.zfar * model.stat.extent

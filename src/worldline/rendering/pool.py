@@ -27,7 +27,7 @@ T = TypeVar("T")
 #: How cameras may be drawn: `"auto"` is Warp on an NVIDIA card, else OpenGL, else Warp.
 CameraRenderer: TypeAlias = Literal["auto", "opengl", "warp"]
 
-#: Beside `opengl.backends()`, the ways to draw.
+#: The ways to draw without OpenGL. With `opengl.backends()`, these are all ways.
 WARP, RAYS = "warp", "rays"
 
 GET_OPENGL = "apt-get install libegl1 libgl1-mesa-dri libopengl0"
@@ -37,7 +37,7 @@ _NAMES = {"egl": "EGL", "osmesa": "OSMesa", "glfw": "GLFW", "cgl": "CGL", RAYS: 
 
 
 class RendererPool:
-    """Renderers that are all the same, each on a thread of its own.
+    """Several renderers of one kind, each on a thread of its own.
 
     Args:
         make: makes a renderer, on the thread that it is to draw on.
@@ -54,7 +54,7 @@ class RendererPool:
         for thread in threads:
             renderers.append(thread.run(make).result())
         self._threads, self._renderers = threads, renderers
-        #: Those of `scene.CONSTANTS` that all worlds share.
+        #: Names from `scene.CONSTANTS` that cannot differ between worlds.
         self.shared = renderers[0].shared
         # At exit before a graphics library shuts down, which was loaded just now.
         atexit.register(self._finalizer)
@@ -67,7 +67,7 @@ class RendererPool:
             rows: the indices of the worlds to draw; None: all.
 
         Returns:
-            What each view shows of the n worlds; blank where a world is not drawn.
+            A picture of n worlds for each view; blank where a world is not drawn.
         """
         number, views = len(worlds["qpos"]), self._renderers[0].views
         rows = np.arange(number) if rows is None else rows
@@ -104,7 +104,7 @@ class RendererPool:
 
 
 def name_of(way: str) -> str:
-    """What people call a way to draw."""
+    """The name of a way to draw, for people."""
     return _NAMES.get(way, way)
 
 
@@ -132,14 +132,14 @@ def open_pool(
     for_people: bool = False,
     most: int | None = None,
 ) -> tuple[RendererPool, str]:
-    """Renderers of the first way to draw that works, on the cores that this process may use.
+    """Opens renderers of the first way to draw that works, on the cores that this process may use.
 
     Args:
         ways: of `opengl.backends()`, `WARP` and `RAYS`, in the order to try them.
         model: the model that all worlds share.
         views: what to draw of each world.
-        for_people: whether people are to see the pictures, see `OpenGLRenderer`.
-        most: the most renderers that are of use; None: one for each core.
+        for_people: whether the pictures are for people, as in `OpenGLRenderer`.
+        most: the largest number of renderers; None: one for each core.
 
     Returns:
         The pool, and a line that names what draws.
@@ -160,7 +160,7 @@ def open_pool(
 
 
 def _maker(way: str, for_people: bool) -> tuple[Callable[..., Renderer], int, str]:
-    """What makes the renderer of a way, how many can work at a time, and what to say of them."""
+    """The function that makes a renderer, how many can work at a time, and a note for people."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     if way == RAYS:
@@ -176,7 +176,7 @@ def _maker(way: str, for_people: bool) -> tuple[Callable[..., Renderer], int, st
 
 
 class _Thread:
-    """A thread that does one thing after another, and does not keep the process alive."""
+    """A thread that calls functions one after another, and does not keep the process alive."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]
@@ -185,13 +185,13 @@ class _Thread:
         self._thread.start()
 
     def run(self, function: Callable[[], T]) -> Future[T]:
-        """Calls a function on this thread, after what was asked for before."""
+        """Calls a function on this thread, after the earlier ones."""
         future: Future[T] = Future()
         self._work.put((function, future))
         return future
 
     def stop(self) -> None:
-        """Ends the thread, after what was asked for before."""
+        """Ends the thread after the earlier calls."""
         self._work.put(None)
         self._thread.join()
 

@@ -83,7 +83,7 @@ class RayRenderer(Renderer):
     def _shade(
         self, data: mujoco.MjData, origin: NDArray, rays: NDArray, cell: float, pixel: float
     ) -> tuple[NDArray, NDArray]:
-        """What each ray from `origin` brings back: its colour, and a mark of what it hit.
+        """The colour that each ray from `origin` sees, and a mark of what it hits.
 
         Args:
             data: the state.
@@ -121,15 +121,14 @@ class RayRenderer(Renderer):
         return colour, marks
 
     def _sunlit(self, data: mujoco.MjData, point: NDArray, cell: float) -> NDArray:
-        """Whether each point sees the sun: a lamp so far away that its rays are parallel."""
+        """Whether each point sees the sun, a lamp so far away that its rays are parallel."""
         if not len(point):
             return np.zeros(0, bool)
         lamp = _SUN * 1000 * cell + point.mean(axis=0)
         rays = point - lamp
         length = np.linalg.norm(rays, axis=1)
         _, distance, _ = self._cast(data, lamp, rays / length[:, None])
-        sunlit: NDArray = distance > length - 0.005 * cell
-        return sunlit
+        return distance > length - 0.005 * cell
 
     def _cast(
         self, data: mujoco.MjData, origin: NDArray, rays: NDArray
@@ -147,9 +146,9 @@ class RayRenderer(Renderer):
 
 
 def _without_bounds(model: mujoco.MjModel) -> mujoco.MjModel:
-    """A copy in which each ray is held against every geom.
+    """A copy of the model with which each ray is tested against every geom.
 
-    `mj_multiRay` (MuJoCo 3.17 to 4.0) first holds it against bounds of bodies and geoms, and so
+    `mj_multiRay` (MuJoCo 3.17 to 4.0) first tests a ray against bounds of bodies and geoms, and so
     misses some geoms of a body that has several. Meshes keep the bounds of their parts.
     """
     model = copy.copy(model)
@@ -177,14 +176,12 @@ def _chequer(point: NDArray, spread: NDArray, rays: NDArray) -> NDArray:
         _integral_of_stripes(point + width / 2) - _integral_of_stripes(point - width / 2)
     ) / width
     share = (0.5 + 0.5 * stripes[:, :1] * stripes[:, 1:]).astype(np.float32)
-    floor: NDArray = _FLOOR_DARK + (_FLOOR_LIGHT - _FLOOR_DARK) * share
-    return floor
+    return _FLOOR_DARK + (_FLOOR_LIGHT - _FLOOR_DARK) * share
 
 
 def _integral_of_stripes(x: NDArray) -> NDArray:
     """The integral from 0 to `x` of stripes of width one that alternate between 1 and -1."""
-    triangle: NDArray = 1 - np.abs(np.mod(x, 2) - 1)
-    return triangle
+    return 1 - np.abs(np.mod(x, 2) - 1)
 
 
 def _geom_colours(model: mujoco.MjModel) -> NDArray:
@@ -192,8 +189,7 @@ def _geom_colours(model: mujoco.MjModel) -> NDArray:
     colours = model.geom_rgba[:, :3].copy()
     plain = (model.geom_rgba == (0.5, 0.5, 0.5, 1)).all(axis=1) & (model.geom_matid >= 0)
     colours[plain] = model.mat_rgba[model.geom_matid[plain], :3]
-    rgb: NDArray = colours.astype(np.float32)
-    return rgb
+    return colours.astype(np.float32)
 
 
 def _edges(marks: NDArray) -> NDArray:
@@ -208,7 +204,5 @@ def _edges(marks: NDArray) -> NDArray:
 
 
 def _unit(vectors: NDArray) -> NDArray:
-    """Vectors of length one, `(n, 3)`."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    unit: NDArray = vectors / lengths[:, None]
-    return unit
+    """The vectors `(n, 3)` at length one."""
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Scene: one model and one state of it, into which one world after the other is put to be drawn."""
+"""Scene: a model and a state, into which one world after the other is put to be drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
-#: A world to draw, an array a name: `qpos`, any of `MOVED` and `CONSTANTS`, and `VIEW`.
+#: A world to draw, as arrays by name: `qpos`, any of `MOVED` and `CONSTANTS`, and `VIEW`.
 World: TypeAlias = Mapping[str, NDArray]
 
 #: MjData fields, beside `qpos`, on which a picture depends.
@@ -32,7 +32,7 @@ CONSTANTS = frozenset((
     "mat_rgba", "mat_emission", "mat_specular", "mat_shininess", "mat_texrepeat", "mat_texuniform",
 ))  # fmt: skip
 
-#: Those from which `mj_setConst` derives where a camera or a light that tracks a body stands.
+#: Constants from which `mj_setConst` derives the places of cameras and lights that track a body.
 _DERIVED_FROM = frozenset((
     "qpos0", "body_pos", "body_quat", "body_ipos", "body_iquat", "body_mass", "jnt_pos", "jnt_axis",
     "cam_pos", "cam_quat", "light_pos", "light_dir",
@@ -40,7 +40,7 @@ _DERIVED_FROM = frozenset((
 
 
 class Scene:
-    """Holds one world after the other: its constants in `model`, its pose in `data`.
+    """Holds one world at a time: its constants in `model`, its pose in `data`.
 
     Args:
         model: the model that all worlds share; it stays as it is.

@@ -18,10 +18,10 @@ from worldline.rendering.base import Picture, Renderer, View
 from worldline.rendering.scene import World
 from worldline.warp_library import mujoco_warp, warp
 
-#: MjData fields that the rays meet.
+#: MjData fields that decide what a ray hits.
 _POSES = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
 
-#: Those of `CONSTANTS` that Warp reads from its model, each world's own; the poses hold the others.
+#: Constants that Warp reads from its model for each world; the poses depend on the others.
 _OWN = frozenset((
     "geom_size", "geom_rgba", "cam_fovy", "cam_intrinsic",
     "light_ambient", "light_diffuse", "light_specular", "light_attenuation", "light_cutoff",
@@ -31,7 +31,7 @@ _LENSES = frozenset(("cam_fovy", "cam_intrinsic"))
 
 
 class WarpRenderer(Renderer):
-    """A batch of worlds at a time; on a CPU on the calling thread alone."""
+    """Draws a batch of worlds at a time; on a CPU it uses the calling thread alone."""
 
     most: ClassVar[int] = 32
     shared: ClassVar[frozenset[str]] = frozenset(("cam_sensorsize", "flex_rgba"))
@@ -68,7 +68,7 @@ class WarpRenderer(Renderer):
         return self._read(context, len(worlds))
 
     def _place(self, rows: int) -> None:
-        """Hands the poses of the first worlds to Warp, which then draws those alone."""
+        """Gives Warp the poses of the first worlds, so that it draws those alone."""
         self._data.nworld = rows
         for name, values in self._poses.items():
             target = getattr(self._data, name)

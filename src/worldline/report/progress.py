@@ -1,4 +1,4 @@
-"""What a training run shows while it runs."""
+"""Progress: what a training run shows while it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 
 class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
-    """Progress of a run: a live bar on a terminal, a line now and then in a log.
+    """Shows the progress of a run: a live bar on a terminal, a line now and then in a log.
 
     ```
     with ProgressDisplay(total_steps=4_000_000) as display:
@@ -26,7 +26,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     Args:
         total_steps: environment steps of the whole run, over all worlds.
         quiet: show nothing.
-        stream: where to; standard error by default.
+        stream: the stream to write to; standard error by default.
         interval: seconds between two lines where the stream is not a terminal. The last step's
             line is always written.
     """
@@ -49,7 +49,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         self._return = self._best = math.nan
 
     def update(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Shows where the run is.
+        """Shows the step and the metrics that the run has reached.
 
         Args:
             step: environment steps so far.
@@ -96,7 +96,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         self._stream.flush()
 
     def _status(self, step: int, now: float, metrics: Mapping[str, Any]) -> str:
-        """Speed, returns and time left, as far as they are known."""
+        """Speed, returns and time left, where they are known."""
         assert self._first is not None
         steps, seconds = step - self._first[0], now - self._first[1]
         pace = steps / seconds if steps and seconds else math.nan

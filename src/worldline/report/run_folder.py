@@ -23,7 +23,7 @@ from worldline.report.figures import plot_curves
 #: The libraries whose versions decide what a run's numbers were.
 _LIBRARIES = ("worldline", "jax", "jaxlib", "mujoco", "numpy")
 
-#: Held by the process that writes to the folder; the system lets go of it when that dies.
+#: The process that writes to the folder locks this file; the system unlocks it when that dies.
 _LOCK_FILE = ".lock"
 
 #: JSON has no word for these numbers; in a configuration they are written as strings.
@@ -31,7 +31,7 @@ _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 class RunFolder(AbstractContextManager["RunFolder"]):
-    """A folder with everything that a run leaves behind.
+    """A folder with all files of a run.
 
     ```
     config.json      the resolved configuration, and the versions that it ran with
@@ -88,7 +88,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         """A run folder that exists.
 
         Raises:
-            RunError: it is none; the error names runs beside it with similar names.
+            RunError: there is no run folder; the error names runs beside it with similar names.
         """
         folder = Path(path)
         if not (folder / "config.json").is_file():
@@ -104,10 +104,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         return run
 
     def lock(self) -> None:
-        """Takes the folder for this process alone to write to, until `close`.
+        """Lets this process alone write to the folder, until `close`.
 
         Raises:
-            RunError: another run is writing to it, or nobody can.
+            RunError: another run is writing to it, or it cannot be written.
         """
         from filelock import FileLock, Timeout
 
@@ -124,7 +124,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration, as `create` was given it but for the types that JSON lacks."""
+        """The configuration that `create` was given, with lists for tuples and arrays."""
         config: dict[str, Any] = _from_json(self._read_config()["config"])
         return config
 
@@ -194,10 +194,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 self._scalars().add_scalar(name, value, int(step))
 
     def rewind(self, step: int) -> None:
-        """Forgets all numbers of later steps than `step`, for a run that goes on from there.
+        """Deletes the numbers of later steps than `step`, for a run that continues from there.
 
-        TensorBoard's files are written anew from `metrics.jsonl`, which is ahead of them: they
-        lack what a kill found in memory.
+        TensorBoard's files are written again from `metrics.jsonl`: after a kill they lack the last
+        numbers, which were in memory.
 
         Raises:
             RunError: the folder cannot be written.

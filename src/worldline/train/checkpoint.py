@@ -34,11 +34,11 @@ from worldline.types import PyTree
 _FORMAT = 2
 _FOLDER = "checkpoints"
 
-#: The longest time without a checkpoint, and so what a kill costs beside the present update.
+#: The longest time without a checkpoint. A kill costs this time and the present update at most.
 _SAVE_EVERY_S = 300.0
 
-#: A run that is asked to stop within ten seconds may not end an update that takes longer than this.
-#: It then saves after each update, if that takes at most this share of the time.
+#: A system that asks a run to stop may kill it ten seconds later, before a longer update ends. So a
+#: run saves after each update that takes more than this time, within this share of all time.
 _LONG_UPDATE_S, _MOST_OF_THE_TIME = 5.0, 0.05
 
 
@@ -160,8 +160,8 @@ class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):
     def _forget(self, newest: Path) -> None:
         """Deletes all checkpoints but the last few and the best, and the partial files of a kill.
 
-        Those of later steps than the newest are damaged: the run did not continue from them. They
-        do not count.
+        Checkpoints of later steps than the newest stay and do not count: they are damaged, since
+        the run did not continue from them.
         """
         for partial in newest.parent.glob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)
@@ -225,7 +225,7 @@ def restore_part(run: Path, name: str, like: PyTree) -> PyTree:
 
 
 class _DamagedError(Exception):
-    """A file that is no undamaged checkpoint of this format; its text completes "FILE is"."""
+    """A file cannot be read as a checkpoint of this format; the text completes "FILE is"."""
 
 
 class _Content(NamedTuple):
@@ -328,7 +328,7 @@ def _numbers_of(part: Callable[[Any], PyTree], state: PyTree) -> list[int]:
 
 
 def _arrays(state: PyTree) -> list[np.ndarray[Any, Any]]:
-    """Copies of the state's leaves on the host; a random key becomes its data."""
+    """Copies of the state's leaves in NumPy; a random key becomes its data."""
     leaves = jax.tree.leaves(state)
     words = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
     # JAX (0.10) cannot fetch what is empty and spread over devices: the state of no actuators.

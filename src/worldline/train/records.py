@@ -33,7 +33,7 @@ class Records(AbstractContextManager["Records"]):
         self._several = seeds > 1
         numbers = range(seed, seed + seeds) if self._several else ()
         self._members = [_member_folder(f, n) for f in self._run for n in numbers] or self._run
-        self._all = [*self._run, *self._members] if self._several else self._run
+        self._all = dict.fromkeys([*self._run, *self._members])
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Appends the metrics of an update: numbers, or with several seeds arrays `(seeds,)`.
@@ -41,22 +41,19 @@ class Records(AbstractContextManager["Records"]):
         Returns:
             What the run folder itself gets.
         """
-
-        def number(value: Any, index: int) -> float:
-            return float(value[index] if np.ndim(value) else value)
-
+        if not self._run:
+            return {}
+        columns = {n: np.broadcast_to(x, len(self._members)) for n, x in metrics.items()}
         rows = [
-            _finite({name: number(value, index) for name, value in metrics.items()})
+            _finite({name: float(column[index]) for name, column in columns.items()})
             for index in range(len(self._members))
         ]
         for member, row in zip(self._members, rows, strict=True):
             member.write_metrics(step, seconds, row)
-        if not self._several:
-            return rows[0] if rows else {}
-        shown = _over_seeds(rows)
-        for folder in self._run:
-            folder.write_metrics(step, seconds, shown)
-        return shown
+        if self._several:
+            rows = [_over_seeds(rows)]
+            self._run[0].write_metrics(step, seconds, rows[0])
+        return rows[0]
 
     def save_policies(self, policy: Policy) -> None:
         """Writes the policy of each seed to its folder."""

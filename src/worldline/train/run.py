@@ -28,7 +28,7 @@ from worldline.learn.policy import Policy
 from worldline.learn.population import population
 from worldline.learn.rollout import Evaluation, evaluator, record
 from worldline.learn.run import Learner, run
-from worldline.parallel.cluster import any_of, check_same, is_first, losses_told, of_first
+from worldline.parallel.cluster import any_of, check_same, is_first, of_first, report_lost_process
 from worldline.report import ProgressDisplay, RunFolder, render_episode
 from worldline.report.inputs import as_picture, seen_frames, write_inputs
 from worldline.report.run_folder import library_versions
@@ -224,7 +224,7 @@ def _prepare(
     make: MakeLearner | None,
     mesh: Mesh | None,
 ) -> _Job:
-    """Makes the learner and the evaluation; raises an error for settings that do not fit."""
+    """Makes the learner and the evaluation. Raises an error for settings that do not fit."""
     if mesh is not None and config.seeds > 1:
         raise ConfigError(
             f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
@@ -257,7 +257,7 @@ def _go_on(
     """Trains from a checkpoint, or from the beginning, to the end of the run.
 
     Several processes do all of this at the same time, but those without a folder write nothing.
-    Only `run` holds the training state, so that it may donate it to the next update.
+    Only `run` holds the training state, so that the next update may reuse its memory.
     """
     config, mesh = job.config, job.mesh
     learner = on_devices(_members(job.learner, config), mesh)
@@ -266,7 +266,7 @@ def _go_on(
     own, resolved = (folder.path, folder.config) if folder else (None, {})
     earlier = seconds - began
     with (
-        losses_told(f"`worldline resume {path}`"),
+        report_lost_process(f"`worldline resume {path}`"),
         Records(folder, config.seed, config.seeds) as records,
         Trackers(folder, config.track) as trackers,
         CheckpointWriter(own, resolved, library_versions(), learner.parts) as checkpoints,
@@ -401,18 +401,18 @@ def _keys(config: TrainConfig) -> tuple[Key, Key, Key]:
 def _first_state(
     learner: Learner[Any], config: TrainConfig, notes: tuple[str, ...] = ()
 ) -> Checkpoint:
-    """The training state at the start of a run, with notes for the user."""
+    """The training state at the start of a run, in the form of a checkpoint."""
     state = _members(learner, config).init(_keys(config)[0])
     return Checkpoint(state, Moment(0, 0.0, None), notes)
 
 
 def _copied(policy: Policy) -> Policy:
-    """A copy of a policy, which stays valid when the training state is donated."""
+    """A copy of a policy, which stays valid when an update reuses the training state."""
     return jax.tree.map(jnp.copy, policy)
 
 
 def _is_evaluated(step: int, steps_per_update: int, config: TrainConfig) -> bool:
-    """Whether one of the evaluations, evenly over the run, falls into the last update."""
+    """Whether one of the evaluations, which are even over the run, falls into the last update."""
     before = (step - steps_per_update) * config.evaluations // config.steps
     return step * config.evaluations // config.steps > before
 
@@ -427,7 +427,7 @@ def _summary(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _video(job: _Job, folder: RunFolder | None, policy: Policy, interrupted: bool) -> str:
-    """Makes the video at the end of a run; returns a line on it for the user."""
+    """Makes the video at the end of a run, and returns a line about it for the user."""
     if folder is None:
         return "no video: the first process makes it"
     if not job.config.video:
