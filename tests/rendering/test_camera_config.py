@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from worldline.cli import main as cli
+from worldline.cli.arguments import EnvSettings
 from worldline.env.env import Env
 from worldline.errors import ConfigError
 from worldline.export.policy_file import load_policy
@@ -13,7 +14,7 @@ from worldline.learn.sac import SACConfig
 from worldline.rendering.camera import Camera, image_names, read_cameras
 from worldline.report import RunFolder
 from worldline.tasks.robot.pick_cube import PickCube
-from worldline.train.config import EnvSettings, make_environment, reading_all
+from worldline.train.config import reading_all
 
 
 def test_cameras_from_texts():
@@ -57,13 +58,13 @@ def test_images_take_the_place_of_what_only_a_simulator_knows(read, through):
 
 
 def test_an_action_repeat_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="action_repeat is 0; give 1 or more"):
-        EnvSettings(action_repeat=0)
+    with pytest.raises(ConfigError, match="action_repeat is 0; give 1 to take"):
+        EnvSettings(action_repeat=0).environment(PickCube())
 
 
 def test_the_last_action_is_read_beside_what_is_seen():
     settings = EnvSettings(pixels=("front=16x16",), last_action=True, physics="fake")
-    env = make_environment(PickCube(), settings)
+    env = settings.environment(PickCube())
     assert set(env.observation_space) >= {"last_action", "pixels/front"}
     read = reading_all(PPOConfig(), env).actor_obs
     assert read == ("pixels/front", "last_action")

@@ -41,7 +41,7 @@ def episode():
 
 def test_they_are_the_newest_frames_of_the_observations():
     env, observed, recorded = episode()
-    seen = seen_frames(env.cameras, recorded)
+    seen = seen_frames(env, recorded)
     assert {name: frames.shape for name, frames in seen.items()} == {
         "pixels/front": (5, 24, 32, 3),
         "depth/front": (5, 24, 32, 1),
@@ -98,7 +98,7 @@ def test_a_view_of_another_length_is_refused(tmp_path):
 def test_the_strip_has_them_with_and_without_augmentation(tmp_path):
     """Pictures of 24 x 32 pixels, four times as large, in rows of eight; shifted ones below."""
     env, _, recorded = episode()
-    seen = {"pixels/front": seen_frames(env.cameras, recorded)["pixels/front"]}
+    seen = {"pixels/front": seen_frames(env, recorded)["pixels/front"]}
     write_inputs(tmp_path / "plain.png", seen, Augmentation())
     write_inputs(tmp_path / "shifted.png", seen, Augmentation(shift=3))
     plain, both = (np.asarray(imageio.imread(tmp_path / f"{n}.png")) for n in ("plain", "shifted"))

@@ -8,16 +8,22 @@ import dataclasses
 import io
 import itertools
 import re
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
 from worldline.cli.commands import train
+from worldline.env.config import EnvConfig
+from worldline.env.env import Env
+from worldline.env.task import Task
 from worldline.errors import ConfigError, TaskError, did_you_mean
 from worldline.learn.algorithms import find_algorithm
 from worldline.parallel.cluster import ClusterConfig
+from worldline.rendering.camera import read_cameras
 from worldline.tasks.registry import list_tasks, task_class
-from worldline.train.config import EnvSettings, TrainConfig
+from worldline.train.config import TrainConfig
+from worldline.variation.options import read_draws
 
 T = TypeVar("T")
 
@@ -28,6 +34,49 @@ its own: see `worldline train TASK --help`."""
 _ANY_ALGORITHM = """
 
 `--algorithm NAME` chooses how it learns, by default ppo, and with it what can be set."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvSettings:
+    """The environment of a run, as the command line describes it."""
+
+    physics: str = "native"
+    """The engine: native, mjx, warp or fake."""
+    action_repeat: int = 1
+    """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
+    up, and images are drawn once."""
+    last_action: bool = False
+    """Whether the policy sees its last action: images show its effect only one step later."""
+    visible: bool = False
+    """Whether the policy sees the context."""
+    pixels: tuple[str, ...] = ()
+    """Cameras of the model whose images the policy sees: fixed, or front=84x84 (height x width; by
+    default 64x64). They replace the state, unless `actor_obs` names both."""
+    frames: int = 3
+    """How many of the latest images it sees at once."""
+    depth: bool = False
+    """Whether it sees distances beside colours."""
+    renderer: Literal["auto", "opengl", "warp"] = "auto"
+    """What draws the images."""
+
+    def environment(self, task: Task, draws: Sequence[str] = ()) -> Env:
+        """Makes the environment.
+
+        Args:
+            task: the task.
+            draws: `TrainConfig.context`; the environment gets its features.
+        """
+        names = tuple(read_draws(draws))
+        config = EnvConfig(
+            physics=self.physics,
+            action_repeat=self.action_repeat,
+            last_action=self.last_action,
+            context=names,
+            visible=names if self.visible else (),
+            cameras=read_cameras(self.pixels, stack=self.frames, depth=self.depth),
+            renderer=self.renderer,
+        )
+        return Env.from_config(task, config)
 
 
 def take_task(argv: list[str]) -> tuple[str | None, list[str]]:

@@ -28,11 +28,10 @@ RunPath: TypeAlias = tyro.conf.Positional[Path]
 def train(settings: Any) -> None:
     """Trains a policy with the settings that `arguments.train_settings` read."""
     from worldline.train import train as train_run
-    from worldline.train.config import make_environment
     from worldline.train.interrupt import graceful_stop
 
     mesh = join(settings.cluster)
-    env = make_environment(settings.task, settings.env, settings.run.context)
+    env = settings.env.environment(settings.task, settings.run.context)
     what = (settings.name, env, settings.run, settings.algorithm)
     _print_result(settings.name, train_run(*what, BEGAN, graceful_stop(), mesh=mesh))
 
@@ -239,6 +238,8 @@ def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
 
 def _print_result(name: str, result: Result) -> None:
     """Prints the result of a run, in the first process only."""
+    from worldline.export.policy_file import POLICY_FILE
+    from worldline.report import RunFolder
     from worldline.report.progress import short
 
     if not is_first():
@@ -250,8 +251,9 @@ def _print_result(name: str, result: Result) -> None:
         f"({returns.shape[-1]} episodes{each}, deterministic) after {result.steps:,} steps "
         f"in {result.seconds:.0f} s" + (", interrupted" if result.interrupted else "")
     )
-    files = {"curve": "curves.png", "video": "episode.mp4", "strip": "episode.png"}
-    for what, file in {**files, "policy": "policy.npz"}.items():
-        if (result.folder / file).exists():
-            print(f"  {what:7}{result.folder / file}")
+    run = RunFolder(result.folder)
+    files = {"curve": run.curves_file, "video": run.video_file, "strip": run.strip_file}
+    for what, file in {**files, "policy": run.path / POLICY_FILE}.items():
+        if file.exists():
+            print(f"  {what:7}{file}")
     print(f"  {result.video_note}")

@@ -25,7 +25,7 @@ from worldline.types import Array
 POLICY_FILE = "policy.npz"
 _FORMAT = 3
 
-#: The classes of a policy's parts by their names in a file, which do not change with a class's name.
+#: The classes of a policy's parts by their names in a file, which stay when a class is renamed.
 _KINDS: dict[str, type[Any]] = {
     "policy": Policy,
     "statistics": RunningStatistics,

@@ -32,11 +32,9 @@ CONSTANTS = frozenset((
     "mat_rgba", "mat_emission", "mat_specular", "mat_shininess", "mat_texrepeat", "mat_texuniform",
 ))  # fmt: skip
 
-#: Constants from which `mj_setConst` derives the places of cameras and lights that track a body.
-_DERIVED_FROM = frozenset((
-    "qpos0", "body_pos", "body_quat", "body_ipos", "body_iquat", "body_mass", "jnt_pos", "jnt_axis",
-    "cam_pos", "cam_quat", "light_pos", "light_dir",
-))  # fmt: skip
+#: Beginnings of the names of constants from which `mj_setConst` derives the places of cameras and
+#: lights that track a body.
+_TRACKING = ("qpos0", "body_", "jnt_", "cam_pos", "cam_quat", "light_pos", "light_dir")
 
 
 class Scene:
@@ -94,7 +92,7 @@ class Scene:
                 changed.add(name)
         self._varied = set(own)
         self.changes += bool(changed)
-        if changed & _DERIVED_FROM and self._tracks:
+        if self._tracks and any(name.startswith(_TRACKING) for name in changed):
             extent, centre = self.model.stat.extent, self.model.stat.center.copy()
             mujoco.mj_setConst(self.model, self.data)
             self.model.stat.extent, self.model.stat.center[:] = extent, centre

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from worldline.env.cameras import Cameras
+from worldline.env.env import Env
 from worldline.learn.augmentation import Augmentation, augment, draw
 from worldline.learn.rollout import Trajectory
-from worldline.physics.base import PhysicsState
+from worldline.physics.base import NOTHING, blank_state
 from worldline.rendering.scene import NDArray
 from worldline.report.video import enlarged, write_montage
 from worldline.types import Array
@@ -20,26 +20,19 @@ from worldline.types import Array
 _STRIP_FRAMES, _SIDE = 8, 128
 
 
-def seen_frames(cameras: Cameras, episode: Trajectory) -> dict[str, NDArray]:
+def seen_frames(env: Env, episode: Trajectory) -> dict[str, NDArray]:
     """The newest frame of each image at each control step of an episode, `(T, height, width, c)`.
 
-    Colours are `(..., 3)` uint8, distances `(..., 1)` uint16, as in the observation.
+    Colours are `(..., 3)` uint8, distances `(..., 1)` uint16, as in the observation. Without
+    cameras there are none.
     """
+    cameras = env.cameras
+    if cameras is None:
+        return {}
 
     def look(qpos: Array, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        nothing = jnp.zeros(0)
-        physics = PhysicsState(
-            qpos=qpos,
-            qvel=nothing,
-            act=nothing,
-            time=jnp.zeros(()),
-            fields=dict(inputs),
-            changes={},
-            variation=episode.variation,
-            diverged=jnp.asarray(False),
-            engine=(),
-        )
-        return cameras.first(physics)
+        world = blank_state(env.model, NOTHING, episode.variation)
+        return cameras.first(dataclasses.replace(world, qpos=qpos, fields=dict(inputs)))
 
     images = jax.device_get(jax.jit(jax.vmap(look))(episode.qpos, episode.inputs))
     channels = {np.dtype(np.uint8): 3, np.dtype(np.uint16): 1}

@@ -37,6 +37,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     config.json      the resolved configuration, and the versions that it ran with
     metrics.jsonl    one JSON object a line: step, seconds, and named numbers
     checkpoints/     the whole training state, to go on from
+    policy.npz       the policy of the last evaluation
     tensorboard/     the same numbers for `tensorboard --logdir`
     curves.png       learning curves
     episode.mp4      an evaluation episode; episode.png: a few of its frames

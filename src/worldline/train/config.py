@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from worldline.env.config import EnvConfig
 from worldline.env.env import Env
@@ -14,41 +14,12 @@ from worldline.env.task import Task
 from worldline.errors import ConfigError, RunError, TaskError, did_you_mean
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
 from worldline.learn.config import ImageLearnerConfig
-from worldline.rendering.camera import Camera, image_names, read_cameras
+from worldline.rendering.camera import Camera, image_names
 from worldline.report import RunFolder
 from worldline.tasks.registry import list_tasks, load_task, task_class
 from worldline.variation.domain import AbstractDomain
-from worldline.variation.options import read_draws
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EnvSettings:
-    """The environment of a run, as the command line describes it."""
-
-    physics: str = "native"
-    """The engine: native, mjx, warp or fake."""
-    action_repeat: int = 1
-    """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
-    up, and images are drawn once."""
-    last_action: bool = False
-    """Whether the policy sees its last action: images show its effect only one step later."""
-    visible: bool = False
-    """Whether the policy sees the context."""
-    pixels: tuple[str, ...] = ()
-    """Cameras of the model whose images the policy sees: fixed, or front=84x84 (height x width; by
-    default 64x64). They replace the state, unless `actor_obs` names both."""
-    frames: int = 3
-    """How many of the latest images it sees at once."""
-    depth: bool = False
-    """Whether it sees distances beside colours."""
-    renderer: Literal["auto", "opengl", "warp"] = "auto"
-    """What draws the images."""
-
-    def __post_init__(self) -> None:
-        if self.action_repeat < 1:
-            raise ConfigError(f"action_repeat is {self.action_repeat}; give 1 or more")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,27 +148,6 @@ def _env_config(saved: Mapping[str, Any]) -> EnvConfig:
     """The `EnvConfig` in the result of `saved_config`."""
     cameras = {name: Camera(**camera) for name, camera in saved["cameras"].items()}
     return EnvConfig(**{**saved, "cameras": cameras})
-
-
-def make_environment(task: Task, settings: EnvSettings, draws: Sequence[str] = ()) -> Env:
-    """Makes the environment that the command line describes.
-
-    Args:
-        task: the task.
-        settings: the settings of the environment.
-        draws: `TrainConfig.context`; the environment gets its features.
-    """
-    names = tuple(read_draws(draws))
-    config = EnvConfig(
-        physics=settings.physics,
-        action_repeat=settings.action_repeat,
-        last_action=settings.last_action,
-        context=names,
-        visible=names if settings.visible else (),
-        cameras=read_cameras(settings.pixels, stack=settings.frames, depth=settings.depth),
-        renderer=settings.renderer,
-    )
-    return Env.from_config(task, config)
 
 
 def reading_all(algorithm: T, env: Env) -> T:

@@ -361,7 +361,7 @@ def make_video(
     limit = math.ceil(env.task.episode_length / env.action_repeat) or round(seconds / timestep)
     steps = max(1, min(limit, round(seconds / timestep)))
     episode = record(env, policy, key, steps, deterministic=deterministic)
-    seen = {} if env.cameras is None else seen_frames(env.cameras, episode)
+    seen = seen_frames(env, episode)
     if seen:
         algorithm = algorithm_of(saved_config(folder))
         augmentation = getattr(algorithm, "augmentation", Augmentation())  # SHAC has none
