@@ -9,8 +9,9 @@ import mujoco
 import numpy as np
 import plain_mujoco
 
+from worldline.physics.arrays import ArrayState
 from worldline.physics.base import INPUTS, PhysicsState
-from worldline.physics.mjx.engine import MjxPhysics, MjxState
+from worldline.physics.mjx import MjxPhysics
 from worldline.physics.native import NativePhysics
 from worldline.physics.warp import WarpPhysics
 
@@ -39,9 +40,10 @@ def in_mjx(physics: MjxPhysics, native: NativePhysics, state: PhysicsState) -> P
         changes=empty(physics.reads.changes),
         variation=state.variation,
         diverged=jnp.zeros(lead, bool),
-        engine=MjxState(
+        engine=ArrayState(
             qacc_warmstart=part("qacc_warmstart"),
             inputs={name: part(name) for name in INPUTS if name != "act"},
+            derived={},
             tracked=empty(physics.reads.changes),
         ),
     )

@@ -1,6 +1,9 @@
 """MuJoCo Warp: the same worlds as native's. Here on a CPU; on a card the same kernels run."""
 
 import copy
+import dataclasses
+import gc
+import weakref
 from typing import Any
 
 import jax
@@ -17,6 +20,8 @@ from worldline.errors import ConfigError, MissingExtraError, ModelError, Variati
 from worldline.model import Model
 from worldline.physics.base import PhysicsState, Reads
 from worldline.physics.native import NativePhysics
+from worldline.physics.warp import batches
+from worldline.physics.warp.batches import WarpBatch
 from worldline.physics.warp.engine import WarpPhysics, refusal
 from worldline.variation import Domain, Uniform, scale
 
@@ -149,6 +154,49 @@ def test_a_world_that_fails_stays_alone(nans_allowed: None) -> None:
     again = step(after, np.zeros((WORLDS, 3), np.float32), np.ones(WORLDS, bool))
     assert not again.diverged.any()
     assert step._cache_size() == 1
+
+
+def test_memory_for_other_numbers_of_worlds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "KEPT_BATCHES", 2)
+    physics = WarpPhysics(Model(toys.PENDULUM), Reads(("xpos",)))
+
+    def fallen(worlds: int) -> np.ndarray:
+        angles = jnp.linspace(0.1, 0.5, worlds)[:, None]
+        start = jax.vmap(lambda qpos: physics.start(qpos, jnp.zeros(1), {}, {}))
+        return np.asarray(start(angles).fields["xpos"])
+
+    alive = weakref.WeakSet()
+    made = WarpBatch.__init__
+    monkeypatch.setattr(WarpBatch, "__init__", lambda b, *args: (alive.add(b), made(b, *args))[1])
+    first = fallen(1)
+    for worlds in (2, 3, 4, 5):
+        fallen(worlds)
+    gc.collect()
+    assert len(alive) == 2
+    np.testing.assert_array_equal(fallen(1), first)
+
+
+def test_what_all_worlds_share_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    physics, seen = WarpPhysics(Model(toys.ARM)), {}
+    run = WarpBatch.run
+
+    def recorded(batch: Any, operation: Any, operands: Any, results: Any) -> None:
+        seen.update({name: len(x) for name, x in operands.items()})
+        run(batch, operation, operands, results)
+
+    monkeypatch.setattr(WarpBatch, "run", recorded)
+    state = begun(physics, {})
+    ctrl, damping = jnp.float32([0.1, 0.2, 0.3]), jnp.float32(physics.model.constant("dof_damping"))
+
+    def moved(state: PhysicsState, ctrl: Any, damping: Any) -> Any:
+        own = dataclasses.replace(state, variation={"dof_damping": damping})
+        return physics.step(own, {"ctrl": ctrl}, 3).qvel
+
+    shared = jax.vmap(moved, (0, None, None))(state, ctrl, damping)
+    assert (seen["qpos"], seen["ctrl"], seen["dof_damping"]) == (WORLDS, 1, 1)
+    each = jax.vmap(moved)(state, *(jnp.tile(x, (WORLDS, 1)) for x in (ctrl, damping)))
+    assert seen["ctrl"] == WORLDS
+    np.testing.assert_array_equal(shared, each)
 
 
 def test_what_there_is_no_memory_for_is_told(capfd: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,9 @@ OF_THE_STEP = FORCES | {
     "qfrc_smooth",
 }
 
+#: How many batches an engine keeps, in which worlds are written, run and copied out: the last used.
+KEPT_BATCHES = 16
+
 #: Beyond this MuJoCo, too, calls a state bad (`mjMAXVAL`).
 _LARGEST = 1e10
 
@@ -312,8 +315,3 @@ def unless_failed(stepped: PhysicsState, before: PhysicsState, failed: Array) ->
     """The world after a step; where the step failed, the world before it, marked `diverged`."""
     after = jax.tree.map(lambda new, old: jnp.where(failed, old, new), stepped, before)
     return dataclasses.replace(after, diverged=failed)
-
-
-def flat_size(shape: tuple[int, ...]) -> int:
-    """The number of elements of an array of a shape."""
-    return int(np.prod(shape))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from worldline.physics.mjx.source import mjx, mjx_collision, mjx_math, rebound
+from worldline.physics.mjx.source import mjx, mjx_collision, mjx_math, with_globals
 from worldline.types import Array
 
 _PLANE_CAPSULE = (mjx.GeomType.PLANE, mjx.GeomType.CAPSULE)
@@ -65,4 +65,4 @@ _COLLIDERS = {
     _PLANE_BOX: _box_on_plane,
 }
 #: MJX's collisions, with these colliders.
-collision = rebound(mjx_collision.collision, _COLLISION_FUNC=_COLLIDERS)
+collision = with_globals(mjx_collision.collision, _COLLISION_FUNC=_COLLIDERS)

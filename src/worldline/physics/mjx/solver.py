@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from worldline.physics.mjx.source import mjx, mjx_solver, rebound
+from worldline.physics.mjx.source import mjx, mjx_solver, with_globals
 from worldline.types import Array
 
 
@@ -35,8 +35,8 @@ def _while_loop(
 #: The name of what the solver finds, for `jax.checkpoint`: to keep it is to solve once.
 SOLUTION = "qacc"
 
-_line_search = rebound(mjx_solver._linesearch, _while_loop_scan=_while_loop)
-_optimum = rebound(mjx_solver.solve, _linesearch=_line_search)
+_line_search = with_globals(mjx_solver._linesearch, _while_loop_scan=_while_loop)
+_optimum = with_globals(mjx_solver.solve, _linesearch=_line_search)
 
 
 def solve(model: mjx.Model, data: mjx.Data) -> mjx.Data:

@@ -15,7 +15,6 @@ import mujoco
 import numpy as np
 
 from worldline.physics.mjx.contact import collision
-from worldline.physics.mjx.rotation import quat_mul, smooth
 from worldline.physics.mjx.solver import SOLUTION, solve
 from worldline.physics.mjx.source import (
     mjx,
@@ -24,8 +23,8 @@ from worldline.physics.mjx.source import (
     mjx_forward,
     mjx_math,
     mjx_scan,
-    rebound,
-    rebound_module,
+    with_globals,
+    with_names,
 )
 from worldline.types import Array
 
@@ -33,10 +32,9 @@ from worldline.types import Array
 _TURNS_AT_FOURTH_ORDER = mujoco.mj_version() >= 4_000_000
 
 
-_fwd_position = rebound(
+_fwd_position = with_globals(
     mjx_forward.fwd_position,
-    smooth=smooth,
-    collision_driver=rebound_module(mjx_collision, collision=collision),
+    collision_driver=with_names(mjx_collision, collision=collision),
 )
 
 
@@ -66,12 +64,12 @@ def _turned(quaternion: Array, velocity: Array, dt: Array) -> Array:
     sine = jnp.where(small, 1.0 - squared / 6.0, jnp.sin(angle) / angle)
     cosine = jnp.where(small, 1.0 - squared / 2.0, jnp.cos(angle))
     turn = jnp.concatenate([cosine[None], sine * half])
-    return mjx_math.normalize(quat_mul(quaternion, turn))
+    return mjx_math.normalize(mjx_math.quat_mul(quaternion, turn))
 
 
-_math = rebound_module(mjx_math, quat_integrate=_turned)
-_integrate = rebound(mjx_forward._integrate_pos, math=_math)
-_advance = rebound(mjx_forward._advance, _integrate_pos=_integrate)
+_math = with_names(mjx_math, quat_integrate=_turned)
+_integrate = with_globals(mjx_forward._integrate_pos, math=_math)
+_advance = with_globals(mjx_forward._advance, _integrate_pos=_integrate)
 
 
 def _displaced(model: mjx.Model, qpos: Array, moved: Array) -> Array:
@@ -210,10 +208,10 @@ def _rate_of(model: mjx.Model, moved: Array, qvel: Array) -> Array:
     return qvel.at[dofs].set(w + 0.5 * across + c * jnp.cross(u, across))
 
 
-_one_pass = rebound(
+_one_pass = with_globals(
     mjx_forward.step,
     forward=forward,
-    euler=rebound(mjx_forward.euler, _advance=_advance),
+    euler=with_globals(mjx_forward.euler, _advance=_advance),
     implicit=_implicit,
 )
 

@@ -7,18 +7,18 @@ kernels of an operation are recorded once, as a CUDA graph, and played from then
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import threading
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import mujoco
 import numpy as np
 
-from worldline.physics.base import FORCES, OF_THE_STEP, VELOCITIES, Reads
-from worldline.physics.warp.model import stored
+from worldline.physics.arrays import MOVING
+from worldline.physics.base import FORCES, KEPT_BATCHES, OF_THE_STEP, VELOCITIES, Reads
+from worldline.physics.warp.model import converted
 from worldline.warp_library import mujoco_warp, warp
-
-#: The parts of a state, beside the inputs that are held, that a step begins from.
-MOVING = ("qpos", "qvel", "act", "time", "qacc_warmstart")
 
 #: Which memory was too small, as bits of MuJoCo Warp's `OverflowType`, `()` int32.
 OVERFLOW = "overflow"
@@ -54,13 +54,39 @@ class Capacity(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """What to do with worlds."""
+    """What to do with worlds, and the names of the arrays that come in and go out."""
 
     kind: Literal["start", "vary", "step"]
     """Begin, derive constants alone, or step."""
     substeps: int
+    held: tuple[str, ...]
+    """The inputs that a state holds."""
     variation: tuple[str, ...]
     """The constants of each world's own, sorted."""
+    derived: tuple[str, ...]
+    """The constants that follow from those."""
+    fields: tuple[str, ...]
+    """The fields that are read."""
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What the operation begins from, each name once."""
+        begins = {
+            "start": ("qpos", "qvel", "act", *self.held, *self.variation),
+            "vary": self.variation,
+            "step": (*MOVING, *self.held, *self.variation, *self.derived),
+        }
+        return tuple(dict.fromkeys(begins[self.kind]))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """What the operation gives, each name once."""
+        gives = {
+            "start": ("qacc_warmstart", *self.fields, *self.derived),
+            "vary": self.derived,
+            "step": (*MOVING, OVERFLOW, *self.fields),
+        }
+        return tuple(dict.fromkeys(gives[self.kind]))
 
 
 def derived_from(model: mujoco.MjModel, variation: Iterable[str]) -> tuple[str, ...]:
@@ -102,35 +128,67 @@ def _sizes(model: mujoco.MjModel, pairs: int, capacity: Capacity) -> Capacity:
     )
 
 
-class WarpBatch:
-    """Memory for a number of worlds on the present device of Warp's, and what runs there.
+class BatchPool:
+    """The memory in which the operations of an engine run, one at a time.
 
     Args:
         model: the model.
         reads: what is read of it.
-        held: the inputs that a state holds.
-        variation: the constants of each world's own.
-        rows: worlds.
         capacity: for contacts and constraints.
         deterministic: whether sums come out the same in each run on an NVIDIA card too.
+    """
+
+    def __init__(
+        self, model: mujoco.MjModel, reads: Reads, capacity: Capacity, deterministic: bool
+    ) -> None:
+        make = functools.partial(WarpBatch, model, reads, capacity, deterministic)
+        self._lock = threading.Lock()
+        self._batch = functools.lru_cache(KEPT_BATCHES)(make)
+
+    def run(
+        self,
+        operation: Operation,
+        rows: int,
+        operands: Mapping[str, Any],
+        results: Mapping[str, Any],
+    ) -> None:
+        """Runs an operation on Warp's present device; see `WarpBatch.run`."""
+        with self._lock:
+            batch = self._batch(str(warp().get_device()), operation.variation, rows)
+            batch.run(operation, operands, results)
+
+
+class WarpBatch:
+    """Memory for worlds on one of Warp's devices, and what runs there.
+
+    Args:
+        model: the model.
+        reads: what is read of it.
+        capacity: for contacts and constraints.
+        deterministic: whether sums come out the same in each run on an NVIDIA card too.
+        device: the device.
+        variation: the constants of each world's own.
+        rows: the number of worlds.
     """
 
     def __init__(
         self,
         model: mujoco.MjModel,
         reads: Reads,
-        held: Sequence[str],
-        variation: Sequence[str],
-        rows: int,
         capacity: Capacity,
         deterministic: bool,
+        device: str,
+        variation: tuple[str, ...],
+        rows: int,
     ) -> None:
         self._wp, self._mjw = warp(), mujoco_warp()
-        self._named, self._refresh = reads.named, reads.refresh
+        if self._wp.get_device(device).is_cuda:  # batches that this one takes the place of may run
+            self._wp.synchronize_device(device)
+        self._named, self._refresh, self._rows = reads.named, reads.refresh, rows
         self._derived = derived_from(model, variation)
         options = [name for name in variation if name.startswith("opt.")]
         own = {name: rows for name in (*variation, *self._derived) if name not in options}
-        model, self._model = stored(model, variation, own)
+        model, self._model = converted(model, variation, own)
         for name in options:
             like = getattr(self._model.opt, name[4:])
             setattr(self._model.opt, name[4:], self._wp.zeros(rows, dtype=like.dtype))
@@ -139,7 +197,7 @@ class WarpBatch:
         self._model.opt.warn_overflow = overflow.NEFC | overflow.BROADPHASE | overflow.NARROWPHASE
         memory = _sizes(model, len(self._model.nxn_geom_pair_filtered), capacity)
         self._data = self._mjw.make_data(model, rows, **memory._asdict())
-        self._held, self._variation = tuple(held), tuple(variation)
+        self._own = frozenset(own)
         early = OF_THE_STEP.intersection(self._named) if self._refresh else ()
         self._kept = {name: self._wp.empty_like(self._array(name)) for name in sorted(early)}
         self._graphs: dict[Operation, Any] = {}
@@ -147,20 +205,29 @@ class WarpBatch:
     def run(
         self, operation: Operation, operands: Mapping[str, Any], results: Mapping[str, Any]
     ) -> None:
-        """Does a operation.
+        """Runs an operation.
 
         Args:
             operation: what to do.
-            operands: what it begins from, by name: arrays of Warp's, `(rows, n)`.
-            results: likewise, where to write what it gives.
+            operands: what it begins from, by name: arrays of Warp's, `(rows, n)`, or `(1, n)` where
+                all worlds have the same.
+            results: likewise, where to write what it gives, `(rows, n)`.
         """
         self._data.overflow.zero_()
         for name, given in operands.items():
-            self._wp.copy(self._numbers(self._array(name), given.dtype), given.flatten())
+            if len(given) != self._rows:  # every row is the same memory
+                given = self._wp.array(
+                    ptr=given.ptr,
+                    dtype=given.dtype,
+                    shape=(self._rows, given.shape[1]),
+                    strides=(0, given.strides[1]),
+                    device=given.device,
+                )
+            self._wp.copy(self._numbers(self._array(name), given.dtype), given)
         self._do(operation)
         for name, result in results.items():
             array = self._kept[name] if name in self._kept else self._array(name)
-            self._wp.copy(result.flatten(), self._numbers(array, result.dtype))
+            self._wp.copy(result, self._numbers(array, result.dtype))
 
     def _do(self, operation: Operation) -> None:
         """The kernels of an operation; on an NVIDIA card as a graph."""
@@ -219,31 +286,9 @@ class WarpBatch:
         """Warp's array of a field of the model, if it is each world's own, or of the data."""
         if name.startswith("opt."):
             return getattr(self._model.opt, name[4:])
-        own = name in self._variation or name in self._derived
-        return getattr(self._model if own else self._data, name)
+        return getattr(self._model if name in self._own else self._data, name)
 
     def _numbers(self, array: Any, dtype: Any) -> Any:
-        """The numbers of 32 bits in an array of vectors or matrices, one after the other."""
-        size = array.capacity // 4
-        return self._wp.array(ptr=array.ptr, dtype=dtype, shape=(size,), device=array.device)
-
-
-def operands_of(
-    operation: Operation, held: Sequence[str], derived: Sequence[str]
-) -> tuple[str, ...]:
-    """What an operation begins from, each once."""
-    begins = {"vary": (), "start": ("qpos", "qvel", "act", *held), "step": (*MOVING, *held)}
-    follows = derived if operation.kind == "step" else ()
-    return tuple(dict.fromkeys((*begins[operation.kind], *operation.variation, *follows)))
-
-
-def results_of(
-    operation: Operation, fields: Sequence[str], derived: Sequence[str]
-) -> tuple[str, ...]:
-    """What an operation gives, each once."""
-    gives = {
-        "vary": tuple(derived),
-        "start": ("qacc_warmstart", *fields, *derived),
-        "step": (*MOVING, OVERFLOW, *fields),
-    }
-    return tuple(dict.fromkeys(gives[operation.kind]))
+        """The numbers of 32 bits in an array of vectors or matrices, `(rows, n)`."""
+        shape = (self._rows, array.capacity // 4 // self._rows)
+        return self._wp.array(ptr=array.ptr, dtype=dtype, shape=shape, device=array.device)

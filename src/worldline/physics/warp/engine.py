@@ -11,8 +11,8 @@ import functools
 import inspect
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,46 +24,22 @@ from worldline.errors import ConfigError, MissingExtraError, ModelError
 from worldline.host.calls import HostCall, Spec
 from worldline.host.primitive import host_primitive
 from worldline.model import Model
-from worldline.physics.base import (
-    HELD,
-    NOTHING,
-    Physics,
-    PhysicsState,
-    Reads,
-    acceptable,
-    picked,
-    unless_failed,
-)
+from worldline.physics.arrays import MOVING, ArrayPhysics, Arrays
+from worldline.physics.base import INPUTS, NOTHING, PhysicsState, Reads, acceptable, picked
 from worldline.physics.warp.batches import (
-    MOVING,
     OVERFLOW,
+    BatchPool,
     Capacity,
     Operation,
-    WarpBatch,
     derived_from,
     lost,
-    operands_of,
-    results_of,
 )
-from worldline.physics.warp.model import check_model, check_reads, check_variation
-from worldline.types import Array, ArrayLike, Variation
+from worldline.physics.warp.model import check_reads, check_variation, converted
+from worldline.types import Array, Variation
 from worldline.warp_library import installed, warp
 
 
-class WarpState(NamedTuple):
-    """What this engine keeps of a world between two steps."""
-
-    qacc_warmstart: Array
-    """Where the solver starts, `(nv,)`."""
-    inputs: dict[str, Array]
-    """What is held until it is given anew: `INPUTS` without `act`."""
-    derived: dict[str, Array]
-    """The constants that follow from the world's variation."""
-    tracked: dict[str, Array]
-    """What `Reads.changes` names, as it was."""
-
-
-class WarpPhysics(Physics):
+class WarpPhysics(ArrayPhysics):
     """MuJoCo Warp: thousands of worlds at once on an NVIDIA card, in float32; without derivatives.
 
     It runs where JAX's programs do. On a CPU, on one thread, it is there to be tried: `native` is
@@ -92,86 +68,40 @@ class WarpPhysics(Physics):
         njmax: int | None = None,
         deterministic: bool = False,
     ) -> None:
-        super().__init__(model, reads)
+        data = mujoco.MjData(model.mj)
+        fields = {name: getattr(data, name) for name in (*MOVING, *INPUTS)}
+        super().__init__(model, reads, {n: np.asarray(x, np.float32) for n, x in fields.items()})
         if not installed():
             raise MissingExtraError("the engine 'warp'", "warp")
-        check_model(model.mj)
+        with warp().ScopedDevice("cpu"):
+            converted(model.mj, (), {})
         check_reads(reads)
-        self._named = reads.named
-        self._held = tuple(name for name in HELD if name in reads.inputs)
-        data = mujoco.MjData(model.mj)
-        self._defaults = {
-            name: np.asarray(getattr(data, name), np.float32) for name in (*self._held, "act")
-        }
-        self._memory = Capacity(nconmax, njmax), deterministic
-        self._batches: dict[tuple[str, int, tuple[str, ...]], WarpBatch] = {}
-        #: Operations as programs of their own, for calls that no other program makes.
+        self.pool = BatchPool(model.mj, reads, Capacity(nconmax, njmax), deterministic)
+        """The memory of its calls."""
         self.programs: dict[tuple[Operation, int], Callable[..., Any]] = {}
+        """Programs of one operation each, for calls that no other program makes."""
 
-    def _begin(
-        self,
-        qpos: Array,
-        qvel: Array,
-        variation: dict[str, Array],
-        inputs: dict[str, Array],
-        mask: ArrayLike,
-    ) -> PhysicsState:
-        del mask  # computing for all is harmless
-        given = self._defaults | {name: _real(value) for name, value in inputs.items()}
-        act, held = jnp.asarray(given["act"]), {name: given[name] for name in self._held}
-        state = {"qpos": _real(qpos), "qvel": _real(qvel), "act": act}
-        results = self._run("start", 0, variation, {**state, **held, **variation})
-        tracked = picked(self.reads.changes, results)
-        return PhysicsState(
-            **state,
-            time=jnp.zeros(()),
-            fields=picked(self.reads.fields, results),
-            changes=jax.tree.map(jnp.zeros_like, tracked),
-            variation=variation,
-            diverged=~acceptable(results["qacc_warmstart"]),
-            engine=WarpState(
-                results["qacc_warmstart"],
-                {name: jnp.asarray(value) for name, value in held.items()},
-                {name: results[name] for name in derived_from(self.model.mj, variation)},
-                tracked,
-            ),
-        )
+    def _compute_start(self, given: Arrays, variation: Variation) -> tuple[Arrays, Arrays, Array]:
+        results = self._run(self._operation("start", variation), {**given, **variation})
+        derived = picked(derived_from(self.model.mj, variation), results)
+        return given | results, derived, acceptable(results["qacc_warmstart"])
 
-    def _advance(
-        self, state: PhysicsState, inputs: dict[str, Array], substeps: int, mask: ArrayLike
-    ) -> PhysicsState:
-        del mask
-        engine: WarpState = state.engine
-        given = {name: _real(value) for name, value in inputs.items()}
-        act = given.pop("act", state.act)
-        held = engine.inputs | given
-        moving = (state.qpos, state.qvel, act, state.time, engine.qacc_warmstart)
-        operands = dict(zip(MOVING, moving, strict=True))
-        operands |= {**held, **state.variation, **engine.derived}
-        results = self._run("step", substeps, state.variation, operands)
-        before, after = engine.tracked, picked(self.reads.changes, results)
-        stepped = PhysicsState(
-            qpos=results["qpos"],
-            qvel=results["qvel"],
-            act=results["act"],
-            time=results["time"],
-            fields=picked(self.reads.fields, results),
-            changes={name: after[name] - before[name] for name in after},
-            variation=state.variation,
-            diverged=jnp.asarray(False),
-            engine=WarpState(results["qacc_warmstart"], held, engine.derived, after),
-        )
-        # Warp's clamps make a number of a control that is none.
-        after_it = [results[name] for name in ("qpos", "qvel", "qacc_warmstart")]
-        well = acceptable(*given.values(), *after_it) & ~lost(results[OVERFLOW])
-        return unless_failed(stepped, state, ~well)
+    def _compute_steps(
+        self, given: Arrays, variation: Variation, derived: Arrays, substeps: int
+    ) -> tuple[Arrays, Array]:
+        operation = self._operation("step", variation, substeps)
+        results = self._run(operation, {**given, **variation, **derived})
+        # The inputs too: Warp's clamps make a number of a control that is none.
+        inputs = picked(self._held, given).values()
+        moved = picked(("qpos", "qvel", "qacc_warmstart"), results).values()
+        return results, acceptable(*inputs, *moved) & ~lost(results[OVERFLOW])
 
     def vary(self, state: PhysicsState, variation: Variation) -> PhysicsState:
         """The world with other constants from now on, and with what follows from them."""
         state = super().vary(state, variation)
         if not state.engine.derived:
             return state
-        derived = self._run("vary", 0, state.variation, dict(state.variation))
+        derived = self._run(self._operation("vary", state.variation), state.variation)
         return dataclasses.replace(state, engine=state.engine._replace(derived=derived))
 
     def check_variation(self, variation: Variation) -> dict[str, Array]:
@@ -180,28 +110,26 @@ class WarpPhysics(Physics):
         check_variation(checked)
         return checked
 
-    def _run(
-        self, kind: Any, substeps: int, variation: Variation, operands: Mapping[str, ArrayLike]
-    ) -> dict[str, Array]:
-        """Binds the primitive and names what it returns."""
-        call = _WarpCall(Operation(kind, substeps, tuple(sorted(variation))), self)
-        values = (_real(operands[name]) for name in call.operand_names)
-        results = dict(zip(call.result_names, _warp.bind(*values, call=call, lead=0), strict=True))
-        return results | {name: jnp.zeros(*call.spec(name)) for name in call.empty}
+    def _operation(self, kind: Any, variation: Variation, substeps: int = 0) -> Operation:
+        return Operation(
+            kind,
+            substeps,
+            held=self._held,
+            variation=tuple(sorted(variation)),
+            derived=derived_from(self.model.mj, variation),
+            fields=self.reads.named,
+        )
 
-    def batch(self, variation: tuple[str, ...], count: int) -> WarpBatch:
-        """Memory for so many worlds on the present device of Warp's."""
-        key = (str(warp().get_device()), count, variation)
-        if key not in self._batches:
-            self._batches[key] = WarpBatch(
-                self.model.mj, self.reads, self._held, variation, count, *self._memory
-            )
-        return self._batches[key]
+    def _run(self, operation: Operation, operands: Variation) -> Arrays:
+        """Binds the primitive and names what it returns."""
+        call = _WarpCall(operation, self)
+        values = (jnp.asarray(operands[name], jnp.float32) for name in operation.operands)
+        return dict(zip(operation.results, _warp.bind(*values, call=call, lead=0), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
 class _WarpCall(HostCall):
-    """An operation of an engine on all worlds; arrays without numbers are no part of it."""
+    """An operation of an engine on all worlds."""
 
     operation: Operation
     physics: WarpPhysics
@@ -211,41 +139,22 @@ class _WarpCall(HostCall):
         """The name of the call."""
         return f"{self.physics.model.digest} {self.operation}"
 
-    @property
+    @functools.cached_property
     def results(self) -> list[Spec]:
         """Shape and dtype of each result."""
-        return [self.spec(name) for name in self.result_names]
-
-    @functools.cached_property
-    def _derived(self) -> tuple[str, ...]:
-        return derived_from(self.physics.model.mj, self.operation.variation)
-
-    @functools.cached_property
-    def operand_names(self) -> tuple[str, ...]:
-        """The operands that are not empty."""
-        names = operands_of(self.operation, self.physics._held, self._derived)
-        return tuple(name for name in names if math.prod(self.spec(name)[0]))
-
-    @functools.cached_property
-    def result_names(self) -> tuple[str, ...]:
-        """The results that are not empty."""
-        return tuple(name for name in self._all_results if math.prod(self.spec(name)[0]))
-
-    @functools.cached_property
-    def empty(self) -> tuple[str, ...]:
-        """The names of results without numbers, as `act` often is."""
-        return tuple(name for name in self._all_results if name not in self.result_names)
+        return [self._spec(name) for name in self.operation.results]
 
     @property
-    def _all_results(self) -> tuple[str, ...]:
-        return results_of(self.operation, self.physics._named, self._derived)
+    def shareable(self) -> int:
+        """All operands."""
+        return len(self.operation.operands)
 
-    def spec(self, name: str) -> tuple[tuple[int, ...], Any]:
+    def _spec(self, name: str) -> Spec:
         """Shape and dtype of an operand or a result of one world."""
-        model = self.physics.model
-        if name in self.operation.variation:
+        model, operation = self.physics.model, self.operation
+        if name in operation.variation:
             return model.constant(name).shape, np.float32
-        if name in self._derived:
+        if name in operation.derived:
             return np.shape(getattr(model.mj, name)), np.float32
         if name in ("time", OVERFLOW):
             return (), np.float32 if name == "time" else np.int32
@@ -253,37 +162,47 @@ class _WarpCall(HostCall):
         return shape, np.float32 if dtype.kind == "f" else dtype
 
     def callback(self, rows: int) -> Callable[..., Sequence[Array]]:
-        """A function of JAX's arrays that runs the operation on `(rows, n)` of each operand."""
-        wp, physics, operation = warp(), weakref.ref(self.physics), self.operation
-        begins, gives = self.operand_names, self.result_names
+        """A function of JAX's arrays that runs the operation.
+
+        It takes the operands that are not empty, `(rows, n)` each, or `(1, n)` where all worlds
+        have the same, and returns the results that are not, `(rows, n)` each.
+        """
+        wp, pool, operation = warp(), weakref.ref(self.physics.pool), self.operation
+        operands, results = (
+            {name: spec for name in names if math.prod((spec := self._spec(name))[0])}
+            for names in (operation.operands, operation.results)
+        )
 
         def run(*arrays: Any) -> None:
-            owner = physics()
+            owner = pool()
             if owner is None:
                 raise RuntimeError("the program's physics is gone")
-            operands = dict(zip(begins, arrays, strict=False))
-            results = dict(zip(gives, arrays[len(begins) :], strict=True))
-            owner.batch(operation.variation, rows).run(operation, operands, results)
+            given = dict(zip(operands, arrays, strict=False))
+            wanted = dict(zip(results, arrays[len(operands) :], strict=True))
+            owner.run(operation, rows, given, wanted)
 
-        specs = {f"x{i}": self.spec(name) for i, name in enumerate((*begins, *gives))}
-        dtypes = {x: wp.dtype_from_numpy(kind) for x, (_, kind) in specs.items()}
-        _sign(run, {x: wp.array(dtype=dtype, ndim=2) for x, dtype in dtypes.items()})
-        outputs = list(specs.items())[len(begins) :]
+        specs = [*operands.values(), *results.values()]
+        types = {f"x{i}": wp.dtype_from_numpy(kind) for i, (_, kind) in enumerate(specs)}
+        _sign(run, {name: wp.array(dtype=dtype, ndim=2) for name, dtype in types.items()})
+        sizes = [math.prod(shape) for shape, _ in results.values()]
         return wp.jax_callable(
             run,
-            num_outputs=len(gives),
+            num_outputs=len(results),
             graph_mode=wp.JaxCallableGraphMode.NONE,  # `WarpBatch` has graphs of its own
             vmap_method=None,
-            output_dims={x: (rows, math.prod(shape)) for x, (shape, _) in outputs},
+            output_dims={
+                name: (rows, size)
+                for name, size in zip(list(types)[len(operands) :], sizes, strict=True)
+            },
         )
 
 
-def _sign(function: Any, types: Mapping[str, Any]) -> None:
+def _sign(function: Any, types: dict[str, Any]) -> None:
     """Gives a function the arguments of these types: Warp reads them from its signature."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(x, kind, annotation=type_) for x, type_ in types.items()]
     function.__signature__ = inspect.Signature(parameters)
-    function.__annotations__ = dict(types)
+    function.__annotations__ = types
 
 
 def refusal(model: Model, reads: Reads = NOTHING) -> str:
@@ -300,10 +219,6 @@ def refusal(model: Model, reads: Reads = NOTHING) -> str:
     return ""
 
 
-def _real(value: ArrayLike) -> Array:
-    return jnp.asarray(value, jnp.float32)
-
-
 def _evaluate(*operands: Array, call: _WarpCall, lead: int) -> list[Array]:
     programs, key = call.physics.programs, (call.operation, lead)
     if key not in programs:
@@ -312,16 +227,18 @@ def _evaluate(*operands: Array, call: _WarpCall, lead: int) -> list[Array]:
 
 
 def _lower(ctx: Any, *operands: Any, call: _WarpCall, lead: int) -> Any:
-    """The call with all leading axes as one."""
+    """Calls Warp with all leading axes as one, and without arrays that have no numbers."""
     rows = math.prod(ctx.avals_in[0].shape[:lead])
     run = call.callback(rows)
     ctx.module_context.add_keepalive(call.physics)
 
     def program(*arrays: Array) -> list[Array]:
-        if not rows:
-            return [jnp.zeros(a.shape, a.dtype) for a in ctx.avals_out]
-        results = run(*(x.reshape(rows, -1) for x in arrays))
-        return [x.reshape(a.shape) for x, a in zip(results, ctx.avals_out, strict=True)]
+        given = [x.reshape(math.prod(x.shape[:lead]), -1) for x in arrays if x.size]
+        computed = iter(run(*given) if rows else ())
+        return [
+            next(computed).reshape(a.shape) if a.size else jnp.zeros(a.shape, a.dtype)
+            for a in ctx.avals_out
+        ]
 
     return mlir.lower_fun(program, multiple_results=True)(ctx.replace(primitive=None), *operands)
 

@@ -1,4 +1,4 @@
-"""A model as MuJoCo Warp takes it; and what it lacks, told by name before anything runs."""
+"""A model as MuJoCo Warp takes it; and what Warp lacks, told by name before anything runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import mujoco
 
-from worldline.errors import ModelError, VariationError
+from worldline.errors import VariationError
 from worldline.physics.base import Reads
-from worldline.physics.compat import accepted
+from worldline.physics.compat import accepted, lacks
 from worldline.warp_library import mujoco_warp, warp
 
 #: Constants without which, where they are zero everywhere, Warp leaves kernels out.
@@ -23,25 +23,15 @@ _ASKED_IF_ZERO = frozenset((
 #: A check of inverse dynamics, which Warp refuses and no trajectory depends on.
 _HARMLESS = int(mujoco.mjtEnableBit.mjENBL_FWDINV)
 
-#: Fields of MuJoCo Warp's that no step computes, or that hold another thing than MuJoCo's.
+#: Fields of MuJoCo Warp's data that no step computes, or that hold another thing than MuJoCo's.
 _NOT_COMPUTED = frozenset((
     "body_awake_ind", "dof_awake_ind", "energy", "history", "nidof", "nisland", "plastic", "qH",
     "qHDiagInv", "qLD", "qLDiagInv", "qLU", "qfrc_inverse", "solver_niter",
 ))  # fmt: skip
 
 
-def check_model(model: mujoco.MjModel) -> None:
-    """Refuses a model that MuJoCo Warp does not run as MuJoCo does.
-
-    Raises:
-        ModelError: it has something that Warp lacks.
-    """
-    with warp().ScopedDevice("cpu"):
-        stored(model, (), {})
-
-
 def check_variation(names: Iterable[str]) -> None:
-    """Refuses constants that MuJoCo Warp does not have of each world.
+    """Refuses constants of which MuJoCo Warp has one value for all worlds.
 
     Raises:
         VariationError: one of them.
@@ -49,7 +39,7 @@ def check_variation(names: Iterable[str]) -> None:
     mjw = mujoco_warp()
     for name in names:
         owner = mjw.Option if name.startswith("opt.") else mjw.Model
-        if _axis(owner, name.removeprefix("opt.")) != "*":
+        if _first_axis(owner, name.removeprefix("opt.")) != "*":
             raise VariationError(
                 f"the engine 'warp' cannot vary {name!r}; use physics='native' for that"
             )
@@ -63,33 +53,27 @@ def check_reads(reads: Reads) -> None:
     """
     wp, data = warp(), mujoco_warp().Data
     for name in reads.named:
-        if name in _NOT_COMPUTED or _axis(data, name) != "nworld":
-            raise lacks(f"the MjData field {name!r}")
-        dtype = _kinds(data)[name].dtype
+        known = name not in _NOT_COMPUTED and _first_axis(data, name) == "nworld"
+        dtype = _types(data)[name].dtype if known else None
         if getattr(dtype, "_wp_scalar_type_", dtype) not in (wp.float32, wp.int32, float, int):
-            raise lacks(f"the MjData field {name!r}")
+            raise lacks("warp", f"the MjData field {name!r}")
 
 
-def _kinds(owner: Any) -> dict[str, Any]:
+def _types(owner: Any) -> dict[str, Any]:
     """The types of the fields of one of MuJoCo Warp's classes."""
-    return {it.name: it.type for it in dataclasses.fields(owner)}
+    return {field.name: field.type for field in dataclasses.fields(owner)}
 
 
-def _axis(owner: Any, name: str) -> Any:
-    """What the first axis of a field is, by the field's type: `"*"`, `"nworld"`; None without."""
-    shape = getattr(_kinds(owner).get(name), "shape", None) or (None,)
+def _first_axis(owner: Any, name: str) -> Any:
+    """What a field's type says of its first axis: `"*"`, `"nworld"`, ...; None without axes."""
+    shape = getattr(_types(owner).get(name), "shape", None) or (None,)
     return shape[0]
 
 
-def lacks(what: str) -> ModelError:
-    """The error for something that MuJoCo Warp does not have."""
-    return ModelError(f"the engine 'warp' lacks {what}; use physics='native'")
-
-
-def stored(
+def converted(
     model: mujoco.MjModel, variation: Iterable[str], batch_sizes: Mapping[str, int]
 ) -> tuple[mujoco.MjModel, Any]:
-    """A model as Warp takes it, and Warp's form of it, on the present device.
+    """A model as Warp takes it, and Warp's form of it, on Warp's present device.
 
     Args:
         model: the model.
@@ -97,18 +81,16 @@ def stored(
         batch_sizes: how many values to have of a constant, where not one for all worlds.
 
     Raises:
-        ModelError: it has something that Warp lacks.
+        ModelError: the model has something that Warp lacks.
     """
-    if any(model.opt.disableactuator >> group & 1 for group in set(model.actuator_group.tolist())):
-        raise lacks("groups of actuators that are switched off (actuatorgroupdisable)")
     if any(getattr(model, size, 0) for size in ("nhistory", "nplastic")):
-        raise lacks("the memory of delays, intervals and springs that yield")
+        raise lacks("warp", "the memory of delays, intervals and springs that yield")
     if model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
-        raise lacks("sleeping bodies, whose memory is outside a state")
-    model = accepted(model, _HARMLESS, _ASKED_IF_ZERO, variation)
+        raise lacks("warp", "sleeping bodies, whose memory is outside a state")
+    model = accepted(model, "warp", _HARMLESS, _ASKED_IF_ZERO, variation)
     try:
-        with warnings.catch_warnings():  # of friction that is all but none
+        with warnings.catch_warnings():  # it warns of friction that is all but none
             warnings.simplefilter("ignore", UserWarning)
             return model, mujoco_warp().put_model(model, dict(batch_sizes))
     except (NotImplementedError, ValueError) as error:
-        raise lacks(f"something that the model has: {error}".rstrip(".")) from error
+        raise lacks("warp", f"something that the model has: {error}".rstrip(".")) from error
