@@ -14,9 +14,8 @@ from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.export.policy_file import load_policy, save_policy
-from worldline.learn.augmentation import Augmentation
+from worldline.learn.augmentation import Augmentation, changed, draw_changes
 from worldline.learn.bootstrap import BOOTSTRAP_VALUE
-from worldline.learn.images import changed, draw_changes
 from worldline.learn.networks.actor_critic import Segments
 from worldline.learn.policy import select
 from worldline.learn.ppo import (

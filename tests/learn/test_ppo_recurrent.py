@@ -146,7 +146,7 @@ def test_a_step_is_worth_what_follows_in_its_own_episode():
     )
     np.testing.assert_allclose(samples.value.T, value, rtol=1e-4, atol=1e-5)
     # One step's advantage, where a truncated episode ends: its reward and its successor's value.
-    reward = rollout.reward / np.sqrt(learning.return_statistics.variance + 1e-8)
+    reward = rollout.reward / np.sqrt(learning.reward_scale.statistics.variance + 1e-8)
     error = np.clip(reward, -10, 10) - value
     error += CONFIG.discount * np.where(rollout.terminated, 0.0, next_value)
     np.testing.assert_allclose(

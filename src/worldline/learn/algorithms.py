@@ -1,14 +1,16 @@
-"""Algorithms by name: for each its configuration and the function that makes a learner of it."""
+"""The algorithms by name: the configuration of each, and the function that makes its learner."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, did_you_mean
+from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.run import Learner
+from worldline.learn.sac import SACConfig, sac
+from worldline.learn.shac import SHACConfig, shac
 
 
 class Algorithm(NamedTuple):
@@ -20,26 +22,11 @@ class Algorithm(NamedTuple):
     """Makes the learner from worlds and a configuration."""
 
 
-def _ppo() -> Algorithm:
-    from worldline.learn.ppo import PPOConfig, ppo
-
-    return Algorithm(PPOConfig, ppo)
-
-
-def _sac() -> Algorithm:
-    from worldline.learn.sac import SACConfig, sac
-
-    return Algorithm(SACConfig, sac)
-
-
-def _shac() -> Algorithm:
-    from worldline.learn.shac import SHACConfig, shac
-
-    return Algorithm(SHACConfig, shac)
-
-
-# Each is imported when it is asked for: what one needs, the others do not wait for.
-_ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"ppo": _ppo, "sac": _sac, "shac": _shac}
+_ALGORITHMS = {
+    "ppo": Algorithm(PPOConfig, ppo),
+    "sac": Algorithm(SACConfig, sac),
+    "shac": Algorithm(SHACConfig, shac),
+}
 
 
 def list_algorithms() -> list[str]:
@@ -47,9 +34,8 @@ def list_algorithms() -> list[str]:
     return sorted(_ALGORITHMS)
 
 
-@functools.cache
 def find_algorithm(name: str) -> Algorithm:
-    """The algorithm of a name.
+    """The algorithm of this name.
 
     Raises:
         ConfigError: there is none.
@@ -57,17 +43,17 @@ def find_algorithm(name: str) -> Algorithm:
     if name not in _ALGORITHMS:
         hint = did_you_mean(name, _ALGORITHMS)
         raise ConfigError(f"there is no algorithm {name!r}{hint}")
-    return _ALGORITHMS[name]()
+    return _ALGORITHMS[name]
 
 
 def name_of_algorithm(config: Any) -> str:
-    """The name of the algorithm that a configuration is one of.
+    """The name of the algorithm that this configuration configures.
 
     Raises:
-        ConfigError: of none.
+        ConfigError: it configures none.
     """
-    for name in _ALGORITHMS:
-        if isinstance(config, find_algorithm(name).config):
+    for name, algorithm in _ALGORITHMS.items():
+        if isinstance(config, algorithm.config):
             return name
-    known = ", ".join(find_algorithm(name).config.__name__ for name in _ALGORITHMS)
+    known = ", ".join(algorithm.config.__name__ for algorithm in _ALGORITHMS.values())
     raise ConfigError(f"a {type(config).__name__} configures no algorithm; give one of {known}")

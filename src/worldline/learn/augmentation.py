@@ -1,9 +1,9 @@
-"""Augmentation: images a little otherwise, so that a network learns what matters in them.
+"""Augmentation: images are changed at random, so that a network learns what matters in them.
 
 Random shifts make reinforcement learning from pixels work: Yarats, Kostrikov and Fergus (2021),
 "Image Augmentation Is All You Need"; Laskin et al. (2020), "Reinforcement Learning with Augmented
-Data", compares others. All are pure functions of a batch; what is random is drawn apart from what
-is done with it, so that the frames of a whole trajectory can share a draw.
+Data", compares others. All are pure functions of a batch. One function draws the changes and
+another makes them, so that the images of a whole trajectory can share a draw.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ import jax
 import jax.numpy as jnp
 
 from worldline.errors import ConfigError
+from worldline.learn.networks.vision import Observed
+from worldline.rendering.camera import image_names
 from worldline.types import Array, Key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """How far images may be changed; nothing is, by default.
+    """How far images may be changed; by default they are not.
 
     Raises:
         ConfigError: a number is negative.
     """
 
     shift: int = 0
-    """Up to so many pixels up, down, left and right; the image's edge is repeated."""
+    """The most pixels that it moves up, down, left or right; the image's edge is repeated."""
     brightness: float = 0.0
     """Up to this share of the full range is added to all colours, or taken from them."""
     contrast: float = 0.0
     """Colours move by up to this share from their mean, or towards it."""
     cutout: int = 0
-    """The sides of a grey square somewhere in the image, in pixels."""
+    """The side of a grey square somewhere in the image, in pixels."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -46,20 +48,20 @@ class Augmentation:
 
 
 class Draws(NamedTuple):
-    """How each of n images is changed."""
+    """The changes of n images."""
 
     shift: Array
-    """Pixels down and right, `(n, 2)` int32."""
+    """Pixels that the image moves down and right, `(n, 2)` int32."""
     brightness: Array
-    """What is added, as a share of the full range, `(n,)`."""
+    """The share of the full range that is added, `(n,)`."""
     contrast: Array
-    """What the distance from the mean is multiplied with, `(n,)`."""
+    """The factor of each colour's distance from the mean, `(n,)`."""
     corner: Array
-    """Where the square begins, as shares of the places it can have, `(n, 2)` in [0, 1)."""
+    """The square's upper left corner, as shares of the places it can have, `(n, 2)` in [0, 1)."""
 
 
 def draw(augmentation: Augmentation, key: Key, number: int) -> Draws:
-    """How `number` images are to be changed, each independently of the others."""
+    """Draws the changes of `number` images, independently of each other."""
     shift_key, brightness_key, contrast_key, corner_key = jax.random.split(key, 4)
     reach, spread = augmentation.shift, augmentation.contrast
     return Draws(
@@ -72,9 +74,9 @@ def draw(augmentation: Augmentation, key: Key, number: int) -> Draws:
 
 
 def augment(augmentation: Augmentation, draws: Draws, images: Array) -> Array:
-    """Images, `(n, height, width, channels)`, changed as drawn; their type stays.
+    """Images, `(n, height, width, channels)`, changed as drawn; their dtype stays.
 
-    Distances (uint16) are shifted and cut, not coloured.
+    Images of distances (uint16) are shifted and cut, and their values stay.
     """
     if augmentation.shift:
         images = shifted(images, draws.shift)
@@ -98,7 +100,7 @@ def shifted(images: Array, shift: Array) -> Array:
 
 
 def jittered(images: Array, brightness: Array, contrast: Array) -> Array:
-    """Images of type uint8 with other colours; see `Draws`."""
+    """Images of dtype uint8 with the brightness and contrast of `Draws`."""
     colours = images.astype(jnp.float32)
     mean = colours.mean(axis=(1, 2, 3), keepdims=True)
     add, stretch = (x[:, None, None, None] for x in (255.0 * brightness, contrast))
@@ -106,7 +108,10 @@ def jittered(images: Array, brightness: Array, contrast: Array) -> Array:
 
 
 def cut_out(images: Array, corner: Array, size: int) -> Array:
-    """Images with a grey square in them (of distances, one that is nowhere); see `Draws`."""
+    """Images with a grey square of `size` pixels a side at the corner of `Draws`.
+
+    In images of distances the square is 0: nothing is there.
+    """
     sides = jnp.array(images.shape[1:3])
     places = jnp.maximum(sides - size, 0) + 1
     start = jnp.floor(corner * places.astype(jnp.float32)).astype(jnp.int32)
@@ -117,3 +122,28 @@ def cut_out(images: Array, corner: Array, size: int) -> Array:
     square = (rows[:, :, None] & columns[:, None, :])[..., None]
     grey = jnp.asarray(127 if images.dtype == jnp.uint8 else 0, images.dtype)
     return jnp.where(square, grey, images)
+
+
+def draw_changes(
+    augmentation: Augmentation, key: Key, number: int, *observations: Observed
+) -> dict[str, Draws]:
+    """Draws the changes of `number` images for each image of these observations, by its name."""
+    names = sorted({name for obs in observations for name in image_names(obs)})
+    keys = jax.random.split(key, len(names))
+    return {name: draw(augmentation, keys[i], number) for i, name in enumerate(names)}
+
+
+def changed(
+    augmentation: Augmentation, changes: dict[str, Draws], rows: Array, obs: Observed
+) -> Observed:
+    """An observation with its images changed as drawn.
+
+    Args:
+        augmentation: the one that `changes` were drawn for.
+        changes: from `draw_changes`.
+        rows: which of the drawn changes each row of the observation takes, `(n,)` int.
+        obs: `(n, ...)` each part.
+    """
+    names = image_names(obs)
+    mine = {name: jax.tree.map(lambda x: x[rows], changes[name]) for name in names}
+    return {**obs, **{name: augment(augmentation, mine[name], obs[name]) for name in names}}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from worldline.learn.normalizer import RunningStatistics
 from worldline.types import Array
 
 
@@ -67,3 +69,36 @@ def discounted_return_so_far(
         return jnp.where(ended, 0.0, total), total
 
     return jax.lax.scan(forwards, carry, (reward, ended))
+
+
+class RewardScale(eqx.Module):
+    """The running standard deviation of the discounted return; rewards are divided by it."""
+
+    return_so_far: Array
+    """Each world's discounted sum of rewards in its episode, `(B,)`."""
+    statistics: RunningStatistics
+    """Of those sums, over all steps."""
+
+    @classmethod
+    def zero(cls, num_worlds: int) -> RewardScale:
+        """The scale before the first step of `num_worlds` worlds."""
+        return cls(jnp.zeros(num_worlds), RunningStatistics.zero(()))
+
+    def update(self, reward: Array, ended: Array, discount: Array | float) -> RewardScale:
+        """The scale after a rollout too; arguments as of `discounted_return_so_far`."""
+        after, sums = discounted_return_so_far(self.return_so_far, reward, ended, discount)
+        return RewardScale(after, self.statistics.update(sums))
+
+    def scaled(self, reward: Array) -> Array:
+        """The rewards over the standard deviation, clipped to [-10, 10]."""
+        return jnp.clip(reward / jnp.sqrt(self.statistics.variance + 1e-8), -10, 10)
+
+
+def standardized(advantage: Array, floor: Array | float) -> Array:
+    """The advantages with mean 0, divided by their standard deviation or by a larger `floor`."""
+    return (advantage - advantage.mean()) / (jnp.maximum(advantage.std(), floor) + 1e-8)
+
+
+def explained_variance(value: Array, target: Array) -> Array:
+    """The share of the targets' variance that the value function explains, `()`; 1 is all."""
+    return 1.0 - (target - value).var() / (target.var() + 1e-8)

@@ -24,19 +24,24 @@ import jax.numpy as jnp
 import optax
 
 from worldline.errors import ConfigError, did_you_mean
+from worldline.learn.augmentation import changed, draw_changes
 from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.bootstrap import BOOTSTRAP_VALUE, TruncationBootstrap, next_values
 from worldline.learn.collector import CollectorState, Unroll, collect, last_step, update_metrics
 from worldline.learn.curriculum import Curriculum, moved
 from worldline.learn.gradient import annealed, clipped, descend
-from worldline.learn.images import changed, draw_changes, is_image_array, with_images_of
 from worldline.learn.networks.actor_critic import ActorCritic, Segments
-from worldline.learn.normalizer import ObservationStatistics, RunningStatistics
+from worldline.learn.normalizer import ObservationStatistics
 from worldline.learn.policy import Policy
 from worldline.learn.ppo.config import PPOConfig
 from worldline.learn.ppo.loss import Batch, Hyperparameters, clipped_loss
 from worldline.learn.ppo.networks import MakeNetworks, actor_critic
-from worldline.learn.returns import discounted_return_so_far, generalized_advantage
+from worldline.learn.returns import (
+    RewardScale,
+    explained_variance,
+    generalized_advantage,
+    standardized,
+)
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 from worldline.learn.shuffle import shuffled
@@ -59,10 +64,7 @@ class LearnerState(eqx.Module):
     statistics: ObservationStatistics
     critic_memory: PyTree
     """The critic's memory of each world's episode, `(B, ...)`; `()` without a memory."""
-    return_so_far: Array
-    """Each world's discounted sum of rewards in its episode, `(B,)`."""
-    return_statistics: RunningStatistics
-    """Of those sums."""
+    reward_scale: RewardScale
     hyperparameters: Hyperparameters
     updates: Array
     """Updates so far, `()` int32."""
@@ -151,7 +153,10 @@ def ppo(
 _PARTS: dict[str, Callable[[PPOState], PyTree]] = {
     "actor": lambda state: state.learning.networks.parts()["actor"],
     "critic": lambda state: state.learning.networks.parts()["critic"],
-    "statistics": lambda state: (state.learning.statistics, state.learning.return_statistics),
+    "statistics": lambda state: (
+        state.learning.statistics,
+        state.learning.reward_scale.statistics,
+    ),
 }
 
 
@@ -192,8 +197,7 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
         learning_rate=jnp.float32(config.learning_rate),
         statistics=ObservationStatistics.zero(*seen),
         critic_memory=networks.critic.start(config.num_worlds),
-        return_so_far=jnp.zeros(config.num_worlds),
-        return_statistics=RunningStatistics.zero(()),
+        reward_scale=RewardScale.zero(config.num_worlds),
         hyperparameters=config.arrays(Hyperparameters),
         updates=jnp.int32(0),
         key=key,
@@ -280,13 +284,8 @@ def prepare(
         next_value = next_values(value, last_value, rollout.final_obs[BOOTSTRAP_VALUE], ended)
     else:  # `memories` are still of the old episode
         next_value = value_of(config, learning, rollout.final_obs, memories)
-    return_so_far, returns = discounted_return_so_far(
-        learning.return_so_far, rollout.reward, ended, numbers.discount
-    )
-    return_statistics = learning.return_statistics.update(returns)
-    reward = rollout.reward
-    if config.normalize_rewards:
-        reward = jnp.clip(reward / jnp.sqrt(return_statistics.variance + 1e-8), -10, 10)
+    reward_scale = learning.reward_scale.update(rollout.reward, ended, numbers.discount)
+    reward = reward_scale.scaled(rollout.reward) if config.normalize_rewards else rollout.reward
     ends = rollout.terminated, rollout.truncated
     weights = numbers.discount, numbers.gae_lambda
     advantage = advantage_of(reward, value, next_value, *ends, *weights)
@@ -295,15 +294,15 @@ def prepare(
         _worlds_first if networks.remembers else _single_steps,
         (obs, critic_obs, first, *drawn, value, advantage, advantage + value),
     )
-    critic_obs = with_images_of(critic_obs, obs)
+    # Images that both observe are held once.
+    critic_obs |= {name: obs[name] for name in image_names(critic_obs.keys() & obs.keys())}
     segments = Segments(obs, critic_obs, first, memory, learning.critic_memory)
     statistics = learning.statistics
     return Batch(segments, *others), dataclasses.replace(
         learning,
         statistics=statistics.update(*raw_obs) if config.normalize_observations else statistics,
         critic_memory=networks.critic.restart(last_step(memories), ended[-1]),
-        return_so_far=return_so_far,
-        return_statistics=return_statistics,
+        reward_scale=reward_scale,
     )
 
 
@@ -332,7 +331,7 @@ def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[Learn
         numbers.anneal_updates > 0, numbers.learning_rate * left, learning.learning_rate
     )
     # Images are large: they stay where they are, and each gradient step takes its own out.
-    images, samples = eqx.partition(samples, is_image_array)
+    images, samples = eqx.partition(samples, lambda x: x.dtype in (jnp.uint8, jnp.uint16))
     rows = jnp.arange(len(samples.value))
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Metrics]:
@@ -416,11 +415,6 @@ def _gradient_step(
     return (networks, optimizer, learning_rate), measured | {"ppo/grad_norm": norm}
 
 
-def standardized(values: Array, floor: Array) -> Array:
-    """The values with mean 0, divided by their standard deviation or by a larger `floor`."""
-    return (values - values.mean()) / (jnp.maximum(values.std(), floor) + 1e-8)
-
-
 def adapted_rate(learning_rate: Array, kl: Array, numbers: Hyperparameters) -> Array:
     """The learning rate led by the KL divergence: Schulman et al. (2017), section 4, for Adam.
 
@@ -431,8 +425,3 @@ def adapted_rate(learning_rate: Array, kl: Array, numbers: Hyperparameters) -> A
     factor = jnp.where(kl > 2.0 * target, 1 / 1.5, jnp.where(kl < 0.5 * target, 1.5, 1.0))
     adapted = jnp.clip(learning_rate * factor, 1e-5, most)
     return jnp.where(target > 0, adapted, learning_rate)
-
-
-def explained_variance(value: Array, target: Array) -> Array:
-    """The share of the targets' variance that the value function explains, `()`; 1 is all."""
-    return 1.0 - (target - value).var() / (target.var() + 1e-8)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from worldline.learn.images import changed, draw_changes
+from worldline.learn.augmentation import changed, draw_changes
 from worldline.learn.networks.mlp import MLP, StateDependentActor
 from worldline.learn.networks.vision import ImageEncoder, Observed, joined
 from worldline.learn.normalizer import ObservationStatistics
