@@ -11,7 +11,7 @@ import pytest
 from worldline.errors import TaskError
 from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.normalizer import RunningStatistics
-from worldline.learn.policy import Policy, state_of
+from worldline.learn.policy import Policy
 
 
 def policy_of(**changes: Any) -> Policy:
@@ -91,4 +91,3 @@ def test_what_is_wrong_with_an_observation():
         policy(np.zeros((4, 3)))
     with pytest.raises(TaskError, match=r"has \['image'\] but no 'state' for the policy to read"):
         policy({"image": np.zeros(3)})
-    assert state_of({"state": 1, "image": 2}) == 1

@@ -1,4 +1,4 @@
-"""What the configurations of all algorithms have in common."""
+"""The configuration that all algorithms share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ H = TypeVar("H", bound=eqx.Module)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LearnerConfig:
-    """How an algorithm acts and what its networks are.
+    """How an algorithm acts, and how large its networks are.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -93,25 +93,25 @@ class LearnerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageLearnerConfig(LearnerConfig):
-    """That of an algorithm whose critic may observe more than the policy, and that reads images."""
+    """How an algorithm acts that reads images, and whose critic may read more than its policy."""
 
     critic_obs: tuple[str, ...] | None = None
     """Parts that the critic reads; None: the policy's, and `privileged_state` where there is one.
     """
     encoder: Architecture = "patches"
-    """How images are looked at, where any are observed."""
+    """The architecture of the images' encoders, where images are observed."""
     image_features: int = 128
-    """Numbers that an encoder makes of each image."""
+    """Features that an encoder makes of each image."""
     normalize_channels: bool = False
     """Whether each channel of an image is brought to mean 0 and variance 1."""
     random_shift: int = 0
-    """Images to learn from are shifted by up to so many pixels at random."""
+    """Images to learn from are shifted at random, by at most so many pixels."""
     brightness: float = 0.0
-    """Up to this share of the full range is added to colours, or taken from them; likewise."""
+    """At random, up to this share of the full range is added to colours or taken from them."""
     contrast: float = 0.0
-    """Colours move by up to this share from their mean, or towards it; likewise."""
+    """At random, colours move from their mean or towards it, by up to this share."""
     cutout: int = 0
-    """The side of a grey square somewhere in each image, in pixels; likewise."""
+    """The side of a grey square at a random place in each image, in pixels."""
 
     def critic_keys(self, obs: Observation) -> tuple[str, ...]:
         """The parts of an observation that the critic reads, as `critic_obs` says."""
@@ -145,7 +145,7 @@ class ImageLearnerConfig(LearnerConfig):
 
     @property
     def augmentation(self) -> Augmentation:
-        """How images are changed to learn from."""
+        """The random changes of the images to learn from."""
         return Augmentation(
             shift=self.random_shift,
             brightness=self.brightness,

@@ -48,13 +48,12 @@ def schedule(start: Ranges, end: Ranges, updates: int) -> Curriculum:
     Raises:
         ConfigError: `updates` is not positive, or the two have different names or shapes.
     """
-    if updates < 1:
-        raise ConfigError(f"updates is {updates}; give 1 or more")
-    _check_alike(start, end)
+    _check(start, end, updates)
 
     def curriculum(metrics: Metrics, ranges: Ranges) -> Ranges:
         share = jnp.clip(metrics["train/updates"].astype(jnp.float32) / updates, 0.0, 1.0)
-        return {**_known(ranges, start), **_between(start, end, share)}
+        now = jax.tree.map(lambda a, b: a + share * (b - a), dict(start), dict(end))
+        return {**_known(ranges, start), **now}
 
     return curriculum
 
@@ -84,13 +83,11 @@ def automatic(
         ConfigError: `updates` is not positive, `narrow_at` is above `widen_at`, or `start` and
             `limits` have different names or shapes.
     """
-    if updates < 1:
-        raise ConfigError(f"updates is {updates}; give 1 or more")
     if narrow_at > widen_at:
         raise ConfigError(
             f"narrow_at is {narrow_at:g}, above widen_at, {widen_at:g}; give it below"
         )
-    _check_alike(start, limits)
+    _check(start, limits, updates)
 
     def curriculum(metrics: Metrics, ranges: Ranges) -> Ranges:
         level = metrics["train/return"]
@@ -107,10 +104,6 @@ def automatic(
     return curriculum
 
 
-def _between(start: Ranges, end: Ranges, share: Array) -> dict[str, PyTree]:
-    return jax.tree.map(lambda a, b: a + share * (b - a), dict(start), dict(end))
-
-
 def _known(ranges: Ranges, named: Mapping[str, PyTree]) -> Ranges:
     """The ranges, if they hold all names."""
     for name in named:
@@ -119,7 +112,9 @@ def _known(ranges: Ranges, named: Mapping[str, PyTree]) -> Ranges:
     return ranges
 
 
-def _check_alike(start: Ranges, end: Ranges) -> None:
+def _check(start: Ranges, end: Ranges, updates: int) -> None:
+    if updates < 1:
+        raise ConfigError(f"updates is {updates}; give 1 or more")
     structures = [jax.tree.map(jnp.shape, dict(ranges)) for ranges in (start, end)]
     if structures[0] != structures[1]:
         raise ConfigError(

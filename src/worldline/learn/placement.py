@@ -13,7 +13,7 @@ from worldline.env.worlds import WorldsState
 from worldline.learn.policy import Policy
 from worldline.learn.run import Learner
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE
-from worldline.types import Array, Key, Metrics, PyTree
+from worldline.types import Array, Key, Metrics
 
 S = TypeVar("S")
 
@@ -70,7 +70,9 @@ def place(mesh: Mesh | None, state: S) -> S:
         return everywhere
 
     leaves, structure = jax.tree.flatten(state)
-    places = jax.tree.leaves(jax.tree.map(layout, state, is_leaf=_are_worlds))
+    places = jax.tree.leaves(
+        jax.tree.map(layout, state, is_leaf=lambda node: isinstance(node, WorldsState))
+    )
     astray = [i for i, leaf in enumerate(leaves) if not _lies(leaf, places[i])]
     if astray:
         move = _mover(tuple(places[i] for i in astray))
@@ -96,7 +98,3 @@ def _mover(places: tuple[NamedSharding, ...]) -> Callable[[tuple[Array, ...]], t
 
 def _lies(leaf: Any, place: NamedSharding) -> bool:
     return isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(place, leaf.ndim)
-
-
-def _are_worlds(node: PyTree) -> bool:
-    return isinstance(node, WorldsState)

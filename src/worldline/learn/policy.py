@@ -174,12 +174,3 @@ def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
         return {"state": numbers[0], **images}
     library = jnp if any(isinstance(part, jax.Array) for part in numbers) else np
     return {"state": library.concatenate(numbers, axis=-1), **images}
-
-
-def state_of(obs: Observation | Any) -> Any:
-    """The flat part of an observation: itself, or its `state`.
-
-    Raises:
-        TaskError: a dict without `state`.
-    """
-    return select(obs, ("state",))["state"]

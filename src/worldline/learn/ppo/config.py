@@ -12,7 +12,7 @@ from worldline.learn.policy import Squash
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOConfig(ImageLearnerConfig):
-    """How PPO trains. The defaults suit small bodies; each task brings its own beside it."""
+    """How PPO trains. The defaults suit small bodies; the registered tasks have their own."""
 
     num_worlds: int = 128
     """Worlds that act side by side (B)."""
@@ -23,44 +23,46 @@ class PPOConfig(ImageLearnerConfig):
     minibatches: int = 16
     """Gradient steps in a pass; divides num_worlds * unroll_length."""
     learning_rate: float = 1e-3
-    """Of Adam; where it starts, if it is annealed or adaptive. Twice that is the most it can be."""
+    """Adam's learning rate, or where it starts if it is annealed or led by the KL divergence; it
+    never exceeds twice this value."""
     anneal_steps: int = 0
     """Environment steps over which the learning rate falls linearly to a tenth; 0: it stays."""
     target_kl: float = 0.02
-    """KL divergence at the end of a pass that the learning rate is led to; 0: it is fixed."""
+    """The learning rate is led so that a pass ends with this KL divergence; 0: it is not led."""
     gae_lambda: float = 0.95
-    """Of generalised advantage estimation."""
+    """Lambda of generalised advantage estimation, in [0, 1]."""
     clip: float = 0.2
     """How far the probability ratio may go from 1 before its gradient stops."""
     value_clip: float = 0.0
-    """The same for the value, in units of its target's scale; 0: not clipped."""
+    """How far the value may go from the old one, in the units of its target; 0: any distance."""
     value_weight: float = 0.5
-    """Of the value loss beside the policy loss."""
+    """The factor of the value loss."""
     entropy_weight: float = 0.0
-    """Of the entropy bonus."""
+    """The factor of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm."""
+    """A gradient with a larger norm is scaled down to this one."""
     normalize_rewards: bool = True
-    """By the running standard deviation of the discounted return."""
+    """Divide rewards by the running standard deviation of the discounted return."""
     normalize_advantages: bool = True
-    """In each minibatch, to mean 0 and deviation 1."""
+    """Bring the advantages of each minibatch to mean 0 and standard deviation 1."""
     advantage_floor: float = 0.0
-    """Advantages of a smaller deviation are divided by this one instead: once there is nothing left
-    to learn, they are noise, and a policy that follows noise falls. With normalised rewards 1 is
-    the deviation of a return."""
+    """Advantages of a smaller standard deviation are divided by this one instead: once nothing is
+    left to learn, they are noise, and a policy that follows noise falls. With normalised rewards 1
+    is the standard deviation of a return."""
     activation: Activation = "tanh"
     """Between layers."""
     initial_log_std: float = -0.5
     """Logarithm of the first policy's standard deviation, in units of half the action range."""
     squash: Squash = "clip"
-    """How the policy's unbounded choice comes into the action bounds."""
+    """How an action drawn from the policy is brought into the action bounds."""
     recurrent_size: int = 0
-    """Units of the memory that policy and critic each have of an episode; 0: neither has one."""
+    """Units of the memory that policy and critic each have; 0: they have no memory."""
     share_encoder: bool = True
-    """Whether actor and critic look through the same encoders, where they observe the same and have
-    no memory."""
+    """Whether policy and critic share image encoders, where they observe the same and have no
+    memory."""
     random_shift: int = 0
-    """Images are shifted by up to so many pixels, alike over a rollout and anew in each epoch."""
+    """Images are shifted by at most so many pixels: the same over a rollout, and drawn anew in each
+    epoch."""
 
     @property
     def anneal_updates(self) -> float:
@@ -84,10 +86,10 @@ class PPOConfig(ImageLearnerConfig):
             self.check_for_memory()
 
     def check_for_memory(self) -> None:
-        """Refuses what networks with a memory cannot learn by: their samples are whole worlds.
+        """Refuses settings for networks with a memory, which learn from whole worlds.
 
         Raises:
-            ConfigError: images are to be changed, or the worlds do not divide into minibatches.
+            ConfigError: images are augmented, or the worlds do not divide into minibatches.
         """
         if self.augmentation:
             raise ConfigError(

@@ -18,33 +18,34 @@ class SACConfig(ImageLearnerConfig):
     unroll_length: int = 16
     """Control steps each world takes between two rounds of learning (T)."""
     critic_steps: int = 128
-    """Gradient steps of the critics in a round; over num_worlds * unroll_length it is the number of
-    them for each environment step."""
+    """Gradient steps of the critics in an update, which takes num_worlds * unroll_length
+    environment steps."""
     actor_delay: int = 2
-    """Gradient steps of the critics to one of the policy and the temperature; divides critic_steps.
-    """
+    """Gradient steps of the critics for each one of the policy and the temperature; divides
+    critic_steps."""
     batch_size: int = 256
-    """Transitions that a gradient step looks at, drawn anew for each."""
+    """Transitions in a gradient step, drawn anew for each step."""
     replay_capacity: int = 1_000_000
-    """Transitions remembered."""
+    """The most transitions that the replay buffer holds."""
     learning_starts: int = 5000
     """Environment steps, over all worlds, before the first gradient step; the first policy's
     actions are spread over their whole range."""
     learning_rate: float = 3e-4
-    """Of Adam, for the policy and the temperature."""
+    """Adam's learning rate for the policy and the temperature."""
     critic_learning_rate: float = 1e-3
-    """Of Adam, for the critics."""
+    """Adam's learning rate for the critics."""
     target_rate: float = 0.005
-    """How far the target critics go to the critics in a gradient step, in (0, 1]."""
+    """The share of the way to the critics that the target critics go in a gradient step, in
+    (0, 1]."""
     target_entropy: float = -1.0
-    """Entropy that the temperature holds the policy at: nats for each action, with actions in
+    """The entropy that the temperature leads the policy to: nats for each action, with actions in
     [-1, 1]."""
     initial_temperature: float = 0.1
     """Weight of the entropy before the first gradient step."""
     num_critics: int = 2
-    """Critics of which the lowest counts."""
+    """How many critics there are; the lowest value of them counts."""
     layer_norm: bool = True
-    """In the critics, before each activation."""
+    """Normalise the critics' hidden layers before each activation."""
     actor_hidden: tuple[int, ...] = (256, 256)
     """Hidden layers of the policy."""
     critic_hidden: tuple[int, ...] = (256, 256)
@@ -52,7 +53,7 @@ class SACConfig(ImageLearnerConfig):
     activation: Activation = "relu"
     """Between layers."""
     random_shift: int = 0
-    """Images are shifted by up to so many pixels, each anew in every gradient step."""
+    """Images are shifted by at most so many pixels, drawn anew for each image and gradient step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""What SAC minimises: the losses of its critics, of its policy and of its temperature.
+"""What SAC minimises: the losses of its critics and of its policy.
 
 Images are encoded once for each loss, as the critics observe them; policy and critics read the
 same features. Only the critics' loss changes those encoders (Yarats et al. 2021, "Mastering visual
@@ -61,7 +61,14 @@ def batch_of(
     """
 
     def read(obs: Observation, key: Key) -> tuple[Observed, Observed]:
-        return _augmented(config, key, statistics.normalize(*config.select(obs)))
+        """What policy and critics read; an image that both read is changed alike for both."""
+        seen, critic_seen = statistics.normalize(*config.select(obs))
+        if not (config.augmentation and image_names(seen | critic_seen)):
+            return seen, critic_seen
+        rows = jnp.arange(len(seen["state"]))
+        changes = draw_changes(config.augmentation, key, len(rows), seen, critic_seen)
+        change = functools.partial(changed, config.augmentation, changes, rows)
+        return change(seen), change(critic_seen)
 
     now_key, next_key = jax.random.split(key)
     obs, critic_obs = read(transitions.obs, now_key)
@@ -76,19 +83,6 @@ def batch_of(
         next_critic_obs=next_critic_obs,
         noise=noise,
     )
-
-
-def _augmented(
-    config: SACConfig, key: Key, observed: tuple[Observed, Observed]
-) -> tuple[Observed, Observed]:
-    """What policy and critics observe, with images changed; an image of both is changed alike."""
-    if not (config.augmentation and any(image_names(obs) for obs in observed)):
-        return observed
-    number = len(observed[0]["state"])
-    changes = draw_changes(config.augmentation, key, number, *observed)
-    change = functools.partial(changed, config.augmentation, changes, jnp.arange(number))
-    obs, critic_obs = observed
-    return change(obs), change(critic_obs)
 
 
 def soft_target(
@@ -154,10 +148,3 @@ def actor_loss(
     value = values(networks.critics, obs, action).min(axis=0)
     temperature = jnp.exp(networks.log_temperature)
     return (temperature * log_prob - value).mean(), -log_prob.mean()
-
-
-def temperature_gradient(log_temperature: Array, entropy: Array, wanted: Array) -> Array:
-    """The gradient by the temperature's logarithm of temperature times the entropy's excess:
-    equation 18.
-    """
-    return jnp.exp(log_temperature) * (entropy - wanted)

@@ -33,10 +33,6 @@ class Networks(eqx.Module):
     number of critics."""
     log_temperature: Array
 
-    def policy_encoder(self, obs_keys: Sequence[str]) -> ImageEncoder:
-        """The encoder of the images among these parts of an observation, for the policy."""
-        return self.encoder.only(image_names(obs_keys)).beside(self.actor_encoder)
-
 
 def initial_networks(
     config: SACConfig,

@@ -38,14 +38,7 @@ from worldline.learn.replay import Replay, Transitions
 from worldline.learn.rollout import Rollout
 from worldline.learn.run import Learner
 from worldline.learn.sac.config import SACConfig
-from worldline.learn.sac.loss import (
-    Batch,
-    actor_loss,
-    batch_of,
-    critic_loss,
-    soft_target,
-    temperature_gradient,
-)
+from worldline.learn.sac.loss import Batch, actor_loss, batch_of, critic_loss, soft_target
 from worldline.learn.sac.networks import Networks, initial_networks, squashed
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
@@ -109,9 +102,9 @@ def sac(
     shapes = config.image_shapes(worlds.env)
 
     def policy(learning: LearnerState) -> Policy:
-        encoder = learning.networks.policy_encoder(config.actor_obs)
-        actor, statistics = learning.networks.actor, learning.statistics.actor
-        return Policy(actor, statistics, low, high, "tanh", config.actor_obs, encoder)
+        networks, statistics = learning.networks, learning.statistics.actor
+        encoder = networks.encoder.only(config.actor_obs).beside(networks.actor_encoder)
+        return Policy(networks.actor, statistics, low, high, "tanh", config.actor_obs, encoder)
 
     @jax.jit
     def act(acting: CollectorState, policy: Policy) -> tuple[CollectorState, Rollout, Metrics]:
@@ -255,37 +248,33 @@ def learn(
 ) -> tuple[LearnerState, Metrics]:
     """A round of gradient steps, or none while there are too few transitions. Pure."""
     slots_key, critic_key, actor_key, images_key = jax.random.split(key, 4)
-    delay, size = config.actor_delay, config.batch_size
-    rounds, nact = config.critic_steps // delay, bounded.shape[0]
+    rounds, size = config.critic_steps // config.actor_delay, config.batch_size
+    each, nact = (rounds, config.actor_delay + 1), bounded.shape[0]
     # All drawn at once: a generator run in the loop would cost more.
-    slots = replay.draw(slots_key, (rounds, delay + 1, size))
-    noise = jax.random.normal(critic_key, (rounds, delay, size, nact))
-    actor_noise = jax.random.normal(actor_key, (rounds, size, nact))
+    noise = [
+        jax.random.normal(critic_key, (rounds, config.actor_delay, size, nact)),
+        jax.random.normal(actor_key, (rounds, 1, size, nact)),
+    ]
     # As words: under `vmap`, JAX's check takes the `cond` below for a second use of keys.
-    words = jax.random.key_data(jax.random.split(images_key, (rounds, delay + 1)))
+    words = jax.random.key_data(jax.random.split(images_key, each))
+    draws = replay.draw(slots_key, (*each, size)), jnp.concatenate(noise, axis=1), words
 
-    def batch(learning: LearnerState, slots: Array, noise: Array, words: Array) -> Batch:
+    def batch(learning: LearnerState, draw: tuple[Array, Array, Array]) -> Batch:
+        slots, noise, words = draw
         key = jax.random.wrap_key_data(words)
         return batch_of(config, learning.statistics, replay.at(slots), noise, key)
 
-    def critic_step(
-        learning: LearnerState, draw: tuple[Array, Array, Array]
-    ) -> tuple[LearnerState, Metrics]:
-        return _critic_step(learning, batch(learning, *draw), bounded)
+    def critic_step(learning: LearnerState, draw: PyTree) -> tuple[LearnerState, Metrics]:
+        return _critic_step(learning, batch(learning, draw), bounded)
 
-    def gradient_round(
-        learning: LearnerState, draws: tuple[Array, Array, Array, Array]
-    ) -> tuple[LearnerState, Metrics]:
+    def gradient_round(learning: LearnerState, draws: PyTree) -> tuple[LearnerState, Metrics]:
         """`actor_delay` steps of the critics, then one of policy and temperature."""
-        slots, noise, actor_noise, words = draws
-        for_critics = (slots[:-1], noise, words[:-1])
+        for_critics, for_actor = [x[:-1] for x in draws], tuple(x[-1] for x in draws)
         learning, of_critics = jax.lax.scan(critic_step, learning, for_critics)
-        for_actor = batch(learning, slots[-1], actor_noise, words[-1])
-        learning, of_actor = _actor_step(learning, for_actor, bounded)
+        learning, of_actor = _actor_step(learning, batch(learning, for_actor), bounded)
         return learning, of_critics | of_actor
 
     def gradient_steps(learning: LearnerState) -> tuple[LearnerState, Metrics]:
-        draws = (slots, noise, actor_noise, words)
         learning, measured = jax.lax.scan(gradient_round, learning, draws)
         return learning, {name: measured[name].mean() for name in _MEASURED}
 
@@ -300,7 +289,7 @@ def learn(
     return dataclasses.replace(learning, updates=learning.updates + 1), metrics
 
 
-#: What the gradient steps report.
+#: The metrics of the gradient steps.
 _MEASURED = ("loss/critic", "loss/actor", "sac/value", "sac/entropy")
 
 
@@ -339,7 +328,8 @@ def _actor_step(
     log_temperature, temperature_moments = descend(
         _ADAM,
         networks.log_temperature,
-        temperature_gradient(networks.log_temperature, entropy, wanted),
+        # Haarnoja et al. (2018), equation 18, by the temperature's logarithm.
+        jnp.exp(networks.log_temperature) * (entropy - wanted),
         learning.temperature_optimizer,
         rate,
     )

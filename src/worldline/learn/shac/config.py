@@ -19,40 +19,41 @@ class SHACConfig(LearnerConfig):
     """Control steps of a segment (T): long enough to see what an action does, short enough that
     gradients do not explode."""
     checkpoint: bool = False
-    """True: the backward pass computes each step anew instead of keeping it; a step's memory
-    instead of a segment's, for about a third more time."""
+    """Whether the backward pass computes each step again instead of keeping it: this takes the
+    memory of a step instead of a segment's, and about a third more time."""
     learning_rate: float = 2e-3
-    """Of Adam, for the policy; where it starts, if it is annealed."""
+    """Adam's learning rate for the policy, or where it starts if it is annealed."""
     critic_learning_rate: float = 2e-3
-    """Of Adam, for the critic."""
+    """Adam's learning rate for the critic, or where it starts if it is annealed."""
     anneal_steps: int = 0
-    """Environment steps over which both fall linearly to a hundredth; 0: they stay."""
+    """Environment steps over which both learning rates fall linearly to a hundredth; 0: they stay.
+    """
     critic_epochs: int = 8
     """Passes of the critic over a segment."""
     minibatches: int = 4
     """Gradient steps in a pass; divides num_worlds * unroll_length."""
     target_rate: float = 0.5
-    """How far the target critic goes to the critic in an update, in (0, 1]."""
+    """The share of the way to the critic that the target critic goes in an update, in (0, 1]."""
     gae_lambda: float = 0.95
-    """Of the returns that the critic learns; 0 gives one step's, 1 the whole segment's."""
+    """Lambda of the returns that the critic learns: 0 looks one step ahead, 1 a whole segment."""
     value_weight: float = 1.0
-    """Of the value of where a segment, or an episode cut short, ends; 0: analytic policy
-    gradients."""
+    """The factor of the critic's value at the end of a segment or a truncated episode; 0: analytic
+    policy gradients."""
     max_grad_norm: float = 1.0
-    """The policy's gradient is scaled down to this norm."""
+    """A policy's gradient with a larger norm is scaled down to this one."""
     max_world_gradient: float = 3.0
-    """On its way back through a step, the gradient of one world is scaled down to this many times
-    the median world's."""
+    """In the backward pass through a step, a world's gradient is scaled down to this many times the
+    worlds' median."""
     reward_scale: float = 1.0
     """Rewards are multiplied by this."""
     activation: Activation = "elu"
     """Between layers; a smooth one has smooth gradients."""
     layer_norm: bool = True
-    """Normalise each hidden layer of policy and critic."""
+    """Normalise each hidden layer of policy and critic before its activation."""
     initial_log_std: float = -1.0
     """Logarithm of the first policy's standard deviation, in units of half the action range."""
     squash: Squash = "tanh"
-    """How the policy's unbounded choice comes into the action bounds; `clip` has no gradient
+    """How an action drawn from the policy is brought into the action bounds; `clip` has no gradient
     beyond them."""
 
     @property

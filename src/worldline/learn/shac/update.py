@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -82,15 +82,6 @@ class SHACState(eqx.Module):
 
     acting: CollectorState
     learning: LearnerState
-
-
-class Batch(NamedTuple):
-    """The samples of one gradient step of the critic."""
-
-    obs: Array
-    """Normalised, `(n, nobs)`."""
-    target: Array
-    """`(n,)`"""
 
 
 def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
@@ -277,20 +268,20 @@ def learn(
         numbers.discount,
         numbers.gae_lambda,
     )
-    flat = Batch(obs.reshape(-1, obs.shape[-1]), (advantage + value).reshape(-1))
+    samples = obs.reshape(-1, obs.shape[-1]), (advantage + value).reshape(-1)
     key, shuffle_key = jax.random.split(learning.key)
     rate = numbers.critic_learning_rate * _rate_left(learning)
 
-    def loss(critic: MLP, batch: Batch) -> Array:
-        return jnp.mean((critic(batch.obs)[..., 0] - batch.target) ** 2)
+    def loss(critic: MLP, obs: Array, target: Array) -> Array:
+        return jnp.mean((critic(obs)[..., 0] - target) ** 2)
 
-    def gradient_step(carry: PyTree, batch: Batch) -> tuple[PyTree, Array]:
+    def gradient_step(carry: PyTree, batch: tuple[Array, Array]) -> tuple[PyTree, Array]:
         critic, optimizer = carry
-        lost, gradient = jax.value_and_grad(loss)(critic, batch)
+        lost, gradient = jax.value_and_grad(loss)(critic, *batch)
         return descend(_ADAM, critic, gradient, optimizer, rate), lost
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Array]:
-        return jax.lax.scan(gradient_step, carry, shuffled(flat, key, config.minibatches))
+        return jax.lax.scan(gradient_step, carry, shuffled(samples, key, config.minibatches))
 
     (critic, optimizer), lost = jax.lax.scan(
         epoch,
