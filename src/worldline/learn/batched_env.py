@@ -1,6 +1,6 @@
-"""Where policies act: what unrolling and learning ask of worlds, whoever simulates them.
+"""The protocols of worlds: what rollouts and learners need of them, whoever simulates them.
 
-`worldline.Worlds` has it all, and `worldline.bridges.gymnasium.ExternalWorlds` too.
+`worldline.Worlds` and `worldline.bridges.gymnasium.ExternalWorlds` have all of it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class BatchedEnvState(Protocol):
-    """Worlds between two steps: a dataclass that is a pytree."""
+    """The state of worlds between two steps: a dataclass that is a pytree."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def obs(self) -> Observation:
-        """What to act on next, `(B, ...)`."""
+        """The observation to act on next, `(B, ...)`."""
 
     @property
     def ranges(self) -> Ranges:
@@ -33,7 +33,7 @@ class BatchedEnvState(Protocol):
 
 
 class EnvSpec(Protocol):
-    """The environment that all of the worlds are of."""
+    """The environment of which every world is a copy."""
 
     @property
     def action_low(self) -> np.ndarray[Any, Any]:
@@ -45,25 +45,25 @@ class EnvSpec(Protocol):
 
     @property
     def action_space(self) -> spaces.Box:
-        """Actions of one world."""
+        """The actions of one world."""
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """Observations of one world: a `Box`, or a flat `Dict` of them."""
+        """The observations of one world: a `Box`, or a flat `Dict` of boxes."""
 
 
 StateT = TypeVar("StateT", bound=BatchedEnvState)
 
 
 class Steppable(Protocol[StateT]):
-    """Worlds that can be unrolled."""
+    """Worlds that a policy can act in."""
 
     @property
     def num_worlds(self) -> int:
-        """B."""
+        """The number of worlds, B."""
 
     def step(self, state: StateT, action: Array, /) -> tuple[StateT, Step]:
-        """All worlds one control step later, as `Worlds.step`; it is called inside `jit`."""
+        """The worlds one control step later, as `Worlds.step`; called inside `jit`."""
 
 
 class BatchedEnv(Steppable[StateT], Protocol[StateT]):
@@ -81,6 +81,6 @@ class BatchedEnv(Steppable[StateT], Protocol[StateT]):
         """All worlds at the start of their first episode."""
 
     def stagger(self, state: StateT, /) -> StateT:
-        """The worlds with their present episodes cut so that they end in turn, as
-        `Worlds.stagger`; or as they are, where they cannot be.
+        """The worlds with their present episodes cut short, so that they end in turn, as
+        `Worlds.stagger`. Worlds whose episodes cannot be cut stay as they are.
         """

@@ -1,7 +1,7 @@
 """Curricula of ranges: pure functions `(metrics, ranges) -> ranges`, part of the compiled update.
 
-The numbers that episodes are drawn from are data in the training state (`WorldsState.ranges`), so
-that moving them recompiles nothing, and a run that is resumed goes on where it stood.
+The ranges that episodes are drawn from are data in the training state (`WorldsState.ranges`), so
+moving them recompiles nothing, and a resumed run goes on with them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def moved(curriculum: Curriculum | None, metrics: Metrics, ranges: Ranges) -> Ra
 
 
 def schedule(start: Ranges, end: Ranges, updates: int) -> Curriculum:
-    """Moves ranges from one place to another at a fixed pace, whatever the policy does.
+    """Moves ranges linearly from `start` to `end`, whatever the policy does.
 
     Args:
         start: the ranges after the first update, by name; those not named stay as they are.
@@ -66,7 +66,7 @@ def automatic(
     narrow_at: float,
     updates: int = 50,
 ) -> Curriculum:
-    """Widens ranges while the policy copes, and narrows them again where it does not.
+    """Widens ranges while the policy does well, and narrows them while it does badly.
 
     After automatic domain randomization: Akkaya et al. (2019), "Solving Rubik's Cube with a robot
     hand", section 5, with one measure of performance for all ranges, the mean return of the
@@ -105,7 +105,7 @@ def automatic(
 
 
 def _known(ranges: Ranges, named: Mapping[str, PyTree]) -> Ranges:
-    """The ranges, if they hold all names."""
+    """The ranges themselves, if all of these names are among them."""
     for name in named:
         if name not in ranges:
             raise ConfigError(f"the worlds draw from no range {name!r}{did_you_mean(name, ranges)}")

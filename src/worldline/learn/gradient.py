@@ -1,4 +1,4 @@
-"""Gradient steps whose sizes are arrays in the training state, with optax's own arithmetic."""
+"""Gradient steps by optax, with learning rates that are arrays in the training state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running mean and variance of what flows past, for networks that want inputs of unit scale."""
+"""Running mean and variance of observations, which bring a network's inputs to unit scale."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from worldline.types import Array
 
 
 class RunningStatistics(eqx.Module):
-    """Mean and variance of all values seen, component by component.
+    """Mean and variance of all values so far, of each component.
 
-    Merged by Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm for
+    Merged as in Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm for
     computing sample variances", equation 2.1; stable in float32.
     """
 
     count: Array
-    """How many values, `()` float32."""
+    """How many values there were, `()` float32."""
     mean: Array
     """`(n,)`"""
     variance: Array
-    """`(n,)`; 1 before anything was seen."""
+    """`(n,)`; 1 before the first values."""
 
     @classmethod
     def zero(cls, shape: tuple[int, ...]) -> RunningStatistics:
-        """Statistics of nothing, which normalise nothing."""
+        """Statistics before the first values; they leave values as they are."""
         return cls(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
 
     def update(self, values: Array) -> RunningStatistics:
-        """With `values`, `(..., n)`, seen too."""
+        """The statistics with these values, `(..., n)`, too."""
         axes = tuple(range(values.ndim - self.mean.ndim))
         number = jnp.float32(math.prod(values.shape[: len(axes)]))
         mean, variance = values.mean(axes), values.var(axes)
@@ -46,9 +46,10 @@ class RunningStatistics(eqx.Module):
         )
 
     def normalize(self, values: Array, clip: float = 10.0) -> Array:
-        """`values`, `(..., n)`, with mean 0 and variance 1 over what was seen, clipped.
+        """The values, `(..., n)`, less the mean, over the standard deviation, and clipped.
 
-        A component that was constant so far is divided by 0.01 at the least: it may yet move.
+        The standard deviation counts as 0.01 at the least: a component that was constant so far
+        may yet move.
         """
         std = jnp.maximum(jnp.sqrt(self.variance), 1e-2)
         return jnp.clip((values - self.mean) / std, -clip, clip)
@@ -66,13 +67,13 @@ class ObservationStatistics(eqx.Module):
 
     @classmethod
     def zero(cls, actor_obs: Observed, critic_obs: Observed) -> ObservationStatistics:
-        """Statistics of nothing, for observations as large as these."""
+        """Statistics before the first observations, which are as large as these."""
         return cls(
             *(RunningStatistics.zero(obs["state"].shape[-1:]) for obs in (actor_obs, critic_obs))
         )
 
     def update(self, actor_obs: Observed, critic_obs: Observed) -> ObservationStatistics:
-        """With these observations, `(..., n)` each, seen too."""
+        """The statistics with these observations, `(..., n)` each, too."""
         return ObservationStatistics(
             self.actor.update(actor_obs["state"]), self.critic.update(critic_obs["state"])
         )

@@ -1,4 +1,4 @@
-"""Where a training state lies on several devices, and a learner whose state stays there."""
+"""Training on several devices: how a training state is laid out on them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ S = TypeVar("S")
 def on_devices(learner: Learner[S], mesh: Mesh | None) -> Learner[S]:
     """The learner with its state laid out on the devices of a mesh, the same way after each update.
 
-    What lies elsewhere after one would have the next compiled once more. The policy to take away
-    is each process's own.
+    Another layout after an update would compile the next update again. Each process has the whole
+    policy.
 
     Args:
         learner: made with `Worlds` of that mesh.
@@ -54,11 +54,11 @@ def on_devices(learner: Learner[S], mesh: Mesh | None) -> Learner[S]:
 
 
 def place(mesh: Mesh | None, state: S) -> S:
-    """A training state laid out on the devices of a mesh: worlds shared, all else on every device.
+    """A training state on the devices of a mesh: worlds are shared, all else is on every device.
 
     Args:
         mesh: the devices; None: the state as it is.
-        state: wherever it lies, on every process the same numbers.
+        state: on any devices; every process has the same numbers.
     """
     if mesh is None:
         return state
@@ -82,7 +82,7 @@ def place(mesh: Mesh | None, state: S) -> S:
 
 
 def whole(mesh: Mesh | None, state: S) -> S:
-    """A training state of which every process has all, for a checkpoint; all of them must ask."""
+    """The whole training state on every process, for a checkpoint; every process must call it."""
     if mesh is None or jax.process_count() == 1:
         return state
     leaves, structure = jax.tree.flatten(state)
@@ -92,7 +92,7 @@ def whole(mesh: Mesh | None, state: S) -> S:
 
 @functools.lru_cache
 def _mover(places: tuple[NamedSharding, ...]) -> Callable[[tuple[Array, ...]], tuple[Array, ...]]:
-    """Moves arrays to their places, by a program: between processes there is no other way."""
+    """A program that moves arrays to these places; between processes there is no other way."""
     return jax.jit(lambda leaves: leaves, out_shardings=places)
 
 

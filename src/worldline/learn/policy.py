@@ -1,4 +1,4 @@
-"""Policy: what a robot needs of a training run; from observation to action."""
+"""The policy that a training run makes: a function from observations to actions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Squash: TypeAlias = Literal["clip", "tanh"]
 
 
 class Policy(eqx.Module):
-    """Normaliser, network and action bounds in one pytree; a callable.
+    """A function from observations to actions: normaliser, network and action bounds, a pytree.
 
-    One with a memory of its episode acts by `step`, which works for any policy:
+    A policy with a memory of its episode acts by `step`, which works for any policy:
 
     ```
     memory = policy.start()
@@ -36,7 +36,7 @@ class Policy(eqx.Module):
     """From normalised observations, `(..., nobs)`, to a distribution of unbounded actions with a
     `mean`, `(..., nact)`, and `at(noise)`: the draw that standard normal noise makes."""
     statistics: RunningStatistics
-    """Of the observations that the actor reads, `(nobs,)`."""
+    """Mean and variance of the numbers that the actor reads, `(nobs,)`."""
     low: Array
     """Lowest action, `(nact,)`."""
     high: Array
@@ -44,24 +44,23 @@ class Policy(eqx.Module):
     squash: Squash = eqx.field(static=True)
     """How the network's unbounded output comes into [-1, 1] before it is scaled to the bounds."""
     obs_keys: tuple[str, ...] = eqx.field(static=True, default=("state",))
-    """Which parts of a dict of observations the actor reads, side by side."""
+    """The parts of a dict of observations that the actor reads."""
     encoder: ImageEncoder = eqx.field(default_factory=ImageEncoder)
-    """Turns the images among them into features, which the actor reads after the numbers."""
+    """Makes features of the images among these parts; the actor reads them after the numbers."""
 
     def __call__(self, obs: Any, key: Key | None = None) -> Any:
-        """The action at an observation, one or many, of a policy without a memory.
+        """The actions at one or many observations, of a policy without a memory.
 
         Args:
             obs: `(nobs,)` or `(..., nobs)`, as the environment gives it; or a dict with the
                 policy's `obs_keys`.
-            key: draws the action; None takes the most likely one.
+            key: draws the actions; None: the most likely ones.
 
         Returns:
             `(nact,)` or `(..., nact)`; NumPy for NumPy, JAX for JAX.
 
         Raises:
-            TaskError: the observation has another size than those the policy was trained on, or
-                the policy has a memory.
+            TaskError: the policy was trained on observations of another size, or has a memory.
         """
         if jax.tree.leaves(self.actor.start()):
             raise TaskError(
@@ -71,7 +70,7 @@ class Policy(eqx.Module):
         return self.step(obs, (), key)[0]
 
     def start(self, *lead: int) -> PyTree:
-        """What the policy remembers at the start of an episode; `()` of one without a memory.
+        """The policy's memory at the start of an episode; `()`: the policy has none.
 
         Args:
             lead: the leading axes of the observations to come, such as the number of worlds.
@@ -79,19 +78,19 @@ class Policy(eqx.Module):
         return self.actor.start(*lead)
 
     def step(self, obs: Any, memory: PyTree, key: Key | None = None) -> tuple[Any, PyTree]:
-        """The action at an observation, one or many, and what to remember for the next.
+        """The actions at one or many observations, and the memory for the next step.
 
         Args:
-            obs: as in a call.
-            memory: what the step before gave, or at the start of an episode `start`.
-            key: as in a call.
+            obs: as in `__call__`.
+            memory: the one that the step before gave, or at the start of an episode `start`.
+            key: as in `__call__`.
 
         Returns:
-            The action as in a call, and the memory.
+            The actions as of `__call__`, and the memory.
 
         Raises:
-            TaskError: the observation has another size than those the policy was trained on, or
-                the memory is not this policy's for so many observations.
+            TaskError: the policy was trained on observations of another size, or the memory is not
+                of this policy, or of another number of observations.
         """
         selected = select(obs, self.obs_keys)
         flat = selected["state"]
@@ -107,13 +106,11 @@ class Policy(eqx.Module):
         return action if on_device else np.asarray(action), memory
 
     def restart(self, memory: PyTree, ended: Array) -> PyTree:
-        """The memory, `(..., size)`, or where an episode has ended, `(...)` bool, a fresh one."""
+        """The memory, `(..., size)`, made fresh where an episode has ended, `(...)` bool."""
         return self.actor.restart(memory, ended)
 
     def distribution(self, obs: Observation, memory: PyTree) -> tuple[Any, PyTree]:
-        """The distribution of raw actions, which `to_action` brings into the bounds, and what to
-        remember.
-        """
+        """The distribution of unbounded actions, for `to_action`, and the next memory."""
         return _respond(self, select(obs, self.obs_keys), memory)
 
     def _check_memory(self, memory: PyTree, lead: tuple[int, ...]) -> None:
@@ -125,7 +122,7 @@ class Policy(eqx.Module):
             )
 
     def to_action(self, raw: Array) -> Array:
-        """The network's unbounded output `(..., nact)` in the units of the environment."""
+        """The action in the environment's units, of an unbounded one drawn, `(..., nact)` both."""
         unit = jnp.tanh(raw) if self.squash == "tanh" else jnp.clip(raw, -1.0, 1.0)
         bounded = jnp.isfinite(self.low) & jnp.isfinite(self.high)
         low, high = jnp.where(bounded, self.low, -1.0), jnp.where(bounded, self.high, 1.0)
@@ -153,8 +150,10 @@ def _act(
 
 
 def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
-    """The parts of an observation that a network reads: all numbers side by side as `state`,
-    `(..., n)`, and each image by its name. An observation that is an array has one part, `state`.
+    """The parts of an observation that a network reads.
+
+    All numbers are joined as `state`, `(..., n)`; each image keeps its name. An observation that is
+    an array has one part, `state`.
 
     Raises:
         TaskError: a part is missing.

@@ -1,4 +1,4 @@
-"""Population: several seeds, or several values of a number, that train in one program."""
+"""Population: several seeds, or several values of a hyperparameter, train in one program."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ S = TypeVar("S")
 
 
 def population(learner: Learner[S]) -> Learner[S]:
-    """A learner of many: every leaf of its state and of its policy has a first axis of members.
+    """A learner of n members: every leaf of its state and policy has a first axis of members.
 
-    Each member is what `learner` makes of its own key, up to the order in which XLA adds up
-    numbers. `init` takes keys, `(n,)`; metrics are `(n,)`; a step counts once, whatever n.
+    Each member learns what `learner` learns from its key, up to the order in which XLA adds up
+    numbers. `init` takes keys, `(n,)`; metrics are `(n,)`; a step counts once, whatever n is.
 
     ```
     members = population(learner)
@@ -33,9 +33,9 @@ def population(learner: Learner[S]) -> Learner[S]:
 
     def of_all(update: Callable[[S], tuple[S, Metrics]]) -> Callable[[S], tuple[S, Metrics]]:
         def update_all(states: S) -> tuple[S, Metrics]:
-            # Not inside one more `jit`: so an update stays the learner's own programs, of which
-            # those that JAX can keep between processes are kept. JAX's check for keys used twice
-            # does not follow keys into a `vmap`, and would take all of them as used.
+            # Not inside one more `jit`: an update stays the learner's own programs, which JAX can
+            # keep in its compilation cache. JAX's check for keys used twice does not follow keys
+            # into a `vmap`, and would take all of them as used.
             with jax.debug_key_reuse(False):
                 return jax.vmap(update)(states)
 

@@ -1,9 +1,9 @@
-"""Replay: the latest transitions as a pytree, each observation stored once.
+"""Replay buffer: the latest transitions as a pytree, each observation stored once.
 
-Two rings. One holds observations in the order of time: those of all worlds at a step, then, for
-each episode that ended with the step, the true successor that no later step shows. The other holds
-transitions, each with the places of its two observations in the first. An observation is thus
-stored once, as what one step led to and the next one began from, and ends are exact.
+There are two ring buffers. The first holds observations in the order of time: at each step those of
+all worlds, then the last observation of each episode that ended with the step. The second holds
+transitions, each with the places of its two observations in the first. So the observation after one
+step and before the next is stored once, and the last one of an episode is kept.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ class Transitions(NamedTuple):
     """Steps of single worlds; every leaf begins with the same axes."""
 
     obs: Observation
-    """What was acted on."""
+    """The observation that was acted on."""
     action: Array
     """`(..., nact)`"""
     reward: Array
     terminated: Array
-    """Bool: nothing follows."""
+    """Bool: whether the episode ended for good, so that no value follows."""
     next_obs: Observation
-    """The true successor, of the old episode where that ended."""
+    """The true successor: where an episode ended, its last observation."""
 
 
 class Record(eqx.Module):
-    """The ring of transitions, `(capacity, ...)`."""
+    """The ring buffer of transitions, `(capacity, ...)`."""
 
     row: Array
-    """The place of its observation in the order of all observations ever stored, int32; negative
-    before anything was stored here."""
+    """The number of its observation, counted over all that were ever stored, int32; negative where
+    no transition is stored yet."""
     next_row: Array
-    """The same of its successor."""
+    """The number of its successor."""
     action: Array
     reward: Array
     terminated: Array
@@ -48,19 +48,19 @@ class Record(eqx.Module):
 class Replay(eqx.Module):
     """The latest transitions of B worlds.
 
-    It holds `capacity` of them, less one for each episode that ended among them: a successor that
-    no later step shows takes a place of its own. The oldest are forgotten first.
+    It holds `capacity` of them, less one for each episode that ended among them, whose last
+    observation takes a place of its own. The oldest are forgotten first.
     """
 
     observations: Observation
-    """The ring of observations: `(capacity + B, ...)` a leaf, in the dtype they came in."""
+    """The ring buffer of observations: `(capacity + B, ...)` a leaf, in their own dtypes."""
     record: Record
     rows: Array
-    """Observations stored so far, `()` int32; the present ones, not yet acted on, follow them."""
+    """Observations stored so far, `()` int32. The next ones to act on are stored after them."""
     pushed: Array
     """Transitions stored so far, `()` int32: at most two billion."""
     size: Array
-    """Transitions that can be drawn, `()` int32: the last so many."""
+    """How many of the latest transitions can be drawn, `()` int32."""
 
     @classmethod
     def empty(cls, capacity: int, obs: Observation, nact: int) -> Replay:
@@ -94,16 +94,16 @@ class Replay(eqx.Module):
         return int(self.record.row.shape[-1])
 
     def push(self, steps: Transitions, ended: Array) -> Replay:
-        """With T more steps of all worlds, the oldest forgotten where there is no room.
+        """The buffer with T more steps of all worlds; the oldest steps make room.
 
         Args:
             steps: every leaf `(T, B, ...)`. They go on from the last ones pushed: the first `obs`
-                is what those led to, or begins a new episode where one ended.
+                is the successor of those, or begins a new episode where one ended.
             ended: whether the episode ended with the step, for whatever reason, `(T, B)` bool.
 
         Raises:
-            ConfigError: it has no room for twice as many steps, in case that all of them end
-                an episode.
+            ConfigError: the buffer has no room for twice as many steps, which they take if each
+                of them ends an episode.
         """
         length, num_worlds = ended.shape
         number = length * num_worlds
@@ -137,15 +137,15 @@ class Replay(eqx.Module):
         )
 
     def draw(self, key: Key, shape: tuple[int, ...]) -> Array:
-        """Slots of transitions for `at`, `shape` int32: uniform over all held, with repetition.
+        """Draws transitions, uniformly and with repetition: their places for `at`, `shape` int32.
 
-        Those of an empty buffer mean nothing.
+        An empty buffer has none: its places mean nothing.
         """
         age = jax.random.randint(key, shape, 1, jnp.maximum(self.size, 1) + 1)
         return (self.pushed - age) % self.capacity
 
     def at(self, slots: Array) -> Transitions:
-        """The transitions in some slots; every leaf begins with the axes of `slots`."""
+        """The transitions at these places; every leaf begins with the axes of `slots`."""
         record = _take(self.record, slots)
         places = len(jax.tree.leaves(self.observations)[0])
         return Transitions(
@@ -158,11 +158,11 @@ class Replay(eqx.Module):
 
 
 def _places(rows: Array, ended: Array) -> tuple[Array, Array, Array]:
-    """Where observations go after the first `rows`: each step's, then successors at ends.
+    """Numbers the observations of T steps, from `rows` on.
 
     Returns:
-        The place of each step's observation and of its successor, `(T, B)` each, and where the
-        next push begins, `()`; int32.
+        The number of each step's observation and of its successor, `(T, B)` each, and the number
+        that the next push begins with, `()`; int32.
     """
     num_worlds = ended.shape[1]
     ends = ended.astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""A policy in worlds: unroll it to learn from, or evaluate it over whole episodes."""
+"""A policy acts in worlds: rollouts to learn from, evaluations over whole episodes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ class Rollout(NamedTuple):
     """T steps in B worlds; every leaf begins with `(T, B)`."""
 
     obs: Any
-    """What was acted on."""
+    """The observation that was acted on."""
     action: Array
-    """The policy's own choice, before it was brought into the bounds, `(T, B, nact)`."""
+    """The action drawn, before it was brought into the bounds, `(T, B, nact)`."""
     log_prob: Array
-    """Its log density when it was chosen, `(T, B)`."""
+    """Its log density when it was drawn, `(T, B)`."""
     distribution: Any
-    """What it was drawn from."""
+    """The distribution that it was drawn from."""
     reward: Array
     terminated: Array
     truncated: Array
     final_obs: Any
     """The true successor, of the old episode where that ended."""
     memory: PyTree = ()
-    """What the policy remembers after the step, or of a new episode where one ended; `()` of a
-    policy without a memory."""
+    """The policy's memory after the step, a fresh one where an episode ended; `()`: it has none."""
 
 
 def unroll(
@@ -55,15 +54,14 @@ def unroll(
         policy: how to act.
         key: of the actions.
         length: T.
-        memory: what the policy remembers before the first step, `(B, ...)`; None: nothing yet, as
-            at the start of an episode.
+        memory: the policy's memory before the first step, `(B, ...)`; None: a fresh one.
         checkpoint: for a gradient through the worlds: compute each step anew in the backward pass,
             instead of keeping what it needs.
 
     Returns:
-        The worlds after them, what happened, and a summary: `return` and `episode_length` are means
-        over the episodes that ended (0 if none did, see `episodes`), the task's own metrics means
-        over steps.
+        The worlds after the steps, the steps, and a summary of them. In the summary `return` and
+        `episode_length` are means over the episodes that ended (0 if none did), `episodes` is their
+        number, and the task's own metrics are means over steps.
     """
 
     def step(carry: PyTree, noise: Array) -> tuple[PyTree, tuple[Rollout, Metrics]]:
@@ -85,7 +83,7 @@ def unroll(
         )
         return (after, memory), (taken, step.metrics)
 
-    # Drawn at once: a generator run by run in the loop would cost as much as small physics.
+    # Drawn at once: a generator that runs in the loop would cost as much as small physics.
     noise = jax.random.normal(key, (length, worlds.num_worlds, *policy.low.shape))
     step_of = jax.checkpoint(step) if checkpoint else step
     memory = policy.start(worlds.num_worlds) if memory is None else memory
@@ -113,19 +111,19 @@ def _summary(metrics: Metrics, ended: Array) -> Metrics:
 
 
 def _finite_mean(values: Array) -> Array:
-    """The mean of the finite values, `()`: a task may give NaN in one world. NaN: there is none."""
+    """The mean of the finite values, `()`: a task may give NaN in one world. NaN if all are."""
     finite = jnp.isfinite(values)
     return jnp.where(finite, values, 0).sum() / finite.sum().astype(jnp.float32)
 
 
 class Evaluation(NamedTuple):
-    """Whole episodes of a policy, one a world: `(B,)` each."""
+    """Whole episodes of a policy, one in each world: `(B,)` each field."""
 
     episode_return: Array
     episode_length: Array
 
 
-#: Runs a policy for an episode a world.
+#: Runs a policy for one episode in each world.
 Evaluator: TypeAlias = Callable[..., Evaluation]
 
 
@@ -184,7 +182,7 @@ def evaluator(
 
 
 class Trajectory(NamedTuple):
-    """One episode of one world, to look at."""
+    """One episode of one world, to draw."""
 
     qpos: Array
     """The configuration before each control step, `(T, nq)`."""
@@ -193,13 +191,13 @@ class Trajectory(NamedTuple):
     reward: Array
     """`(T,)`"""
     variation: dict[str, Array]
-    """The world's own constants."""
+    """The constants that were drawn for the world."""
 
 
 def record(
     env: Env, policy: Policy, key: Key, steps: int, *, deterministic: bool = True
 ) -> Trajectory:
-    """One episode of a policy, until it ends or `steps` control steps are over."""
+    """Records one episode of a policy, until it ends or `steps` control steps are over."""
     reset_key, action_key = jax.random.split(key)
 
     @jax.jit

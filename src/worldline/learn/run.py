@@ -1,4 +1,4 @@
-"""Learner and run: any algorithm as a pair of pure functions, and the loop around it."""
+"""A learner is a few pure functions; `run` is the loop around them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ S = TypeVar("S")
 
 
 class Learner(NamedTuple, Generic[S]):
-    """An algorithm on a task: pure functions of its training state, a pytree."""
+    """An algorithm on a task: pure functions of the training state, a pytree."""
 
     init: Callable[[Key], S]
     """The state before any training."""
     update: Callable[[S], tuple[S, Metrics]]
-    """The state after one round of acting and learning, and what it measured."""
+    """The state after one round of acting and learning, and its metrics."""
     policy: Callable[[S], Policy]
     """The policy to take away."""
     steps_per_update: int
     """Environment steps that `update` takes, over all worlds."""
     parts: Mapping[str, Callable[[S], PyTree]] = {}
     """Parts of the state that another run can begin with, such as `actor`, `critic` and
-    `statistics`: each name with the function that gives that part of a state."""
+    `statistics`: each name with the function that gets the part from a state."""
     update_in_place: Callable[[S], tuple[S, Metrics]] | None = None
-    """The same as `update` in less memory: it may reuse the arrays of the state it is given, which
-    are then deleted. `run` calls it. None: `run` calls `update`. Replace both or none."""
+    """The same as `update` in less memory: it may reuse, and so delete, the arrays of the state
+    that it is given. `run` calls it; None: `run` calls `update`. Replace both or neither."""
 
 
 class Progress(NamedTuple, Generic[S]):
@@ -42,7 +42,7 @@ class Progress(NamedTuple, Generic[S]):
     """Environment steps taken since the run began, over all worlds."""
     state: S
     metrics: dict[str, Any]
-    """Numbers by name; of a population, arrays of one for each member."""
+    """Numbers by name; for a population, arrays with a number for each member."""
     seconds: float
     """Wall-clock time since the run began, compilation included."""
     update_seconds: float
@@ -52,23 +52,22 @@ class Progress(NamedTuple, Generic[S]):
 def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[Progress[S]]:
     """Trains until at least `steps` environment steps are taken, and yields after every update.
 
-    What else happens in a run (evaluation, checkpoints, reports, stopping early) is the body of
-    the caller's loop.
+    All else (evaluation, checkpoints, reports, stopping early) is the body of the caller's loop.
 
     The state of a `Progress` is valid until the next one is asked for: the next update may reuse
-    its arrays, which are then deleted. So the last state stays valid after the loop. Copy what is
-    to be kept for longer, as with `jax.tree.map(jnp.copy, learner.policy(progress.state))`.
+    and delete its arrays. The last state stays valid after the loop. To keep a part for longer,
+    copy it, as with `jax.tree.map(jnp.copy, learner.policy(progress.state))`.
 
     Args:
         learner: the algorithm.
-        state: where to begin, or to go on from. The first update may reuse its arrays too.
-        steps: of the whole run.
-        start: steps that were taken before, to come to `state`.
+        state: the state to begin with, or to go on from. The first update may reuse its arrays.
+        steps: environment steps of the whole run, over all worlds.
+        start: those of them that were taken before `state`.
 
     Raises:
-        TrainingDivergedError: a metric of learning is no longer finite (any but those that begin
-            with `train/`, which describe the episodes). The last state yielded was good, but is no
-            longer valid; a copy of its policy is.
+        TrainingDivergedError: a metric of learning is no longer finite. (Metrics that begin with
+            `train/` describe episodes and are not checked.) The last state yielded was good but is
+            no longer valid; a copy of its policy is.
     """
     began = time.perf_counter()
     update = learner.update_in_place or learner.update

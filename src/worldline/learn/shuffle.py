@@ -7,17 +7,17 @@ import jax.numpy as jnp
 
 from worldline.types import Array, Key, PyTree
 
-#: Of up to so many bits is a number that still leaves enough random ones beside it.
+#: A number of at most so many bits leaves enough bits of a word for a random number.
 _FEW_BITS = 20
 
 
 def random_order(key: Key, number: int) -> Array:
     """The integers below `number` in random order, `(number,)` int32.
 
-    Each takes the low bits of a random word, and the words are sorted. Two whose other bits agree,
-    by a chance of `2 ** (bits - 32)`, stand beside one another and keep their order: which of them
-    are in a minibatch together is as random as can be, but for those few on its border.
-    `jax.random.permutation` sorts twice, and pairs, which takes a CPU nine times as long.
+    Each integer takes the low bits of a random word, and the words are sorted. Two integers whose
+    random bits agree, by a chance of `2 ** (bits - 32)`, keep their order; this changes a minibatch
+    only where they stand at its border. `jax.random.permutation` sorts pairs, and twice, which
+    takes a CPU nine times as long.
     """
     bits = (number - 1).bit_length()
     if bits > _FEW_BITS:

@@ -1,4 +1,4 @@
-"""A policy and a value function that are trained together, and what they learn from."""
+"""A policy and a value function that are trained together, and the samples they read."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from worldline.types import Array, PyTree
 
 
 class Segments(NamedTuple):
-    """What actor and critic learn from: n steps, or with a memory T steps of each of n worlds.
+    """Steps to learn from: n of them, or for networks with a memory T steps of each of n worlds.
 
-    Leaves begin with `(n,)` or `(n, T)`.
+    Leaves begin with `(n,)`, or with `(n, T)`.
     """
 
     obs: Observed
-    """The policy's observations, normalised, `(n, T, ...)`."""
+    """What the policy observes, normalised."""
     critic_obs: Observed
-    """The critic's, likewise."""
+    """What the critic observes, normalised."""
     first: Array
     """Whether a new episode begins with the step, bool."""
     memory: PyTree
-    """The actor's memory before the first step, `(n, ...)`."""
+    """The policy's memory before the first step, `(n, ...)`."""
     critic_memory: PyTree
-    """The critic's, likewise."""
+    """The critic's memory before the first step, `(n, ...)`."""
 
 
 class ActorCritic(eqx.Module):
-    """A policy and a value function, and the encoders of the images that they observe."""
+    """A policy and a value function, with encoders of the images that they observe."""
 
     actor: Network
-    """From the policy's observation, `(..., nobs)`, to a distribution of unbounded actions."""
+    """The policy: from what it observes, `(..., nobs)`, to a distribution of unbounded actions."""
     critic: Network
-    """From the critic's observation, `(..., ncritic)`, to a value, `(..., 1)`."""
+    """The value function: from what it observes, `(..., ncritic)`, to a value, `(..., 1)`."""
     encoder: ImageEncoder = eqx.field(default_factory=ImageEncoder)
     """Encodes the images that the policy observes."""
     critic_encoder: ImageEncoder | None = eqx.field(default_factory=ImageEncoder)
-    """Encodes those that the critic observes; None: actor and critic observe the same, and share
-    `encoder`."""
+    """Encodes the images that the critic observes; None: actor and critic observe the same and
+    share `encoder`."""
 
     def __check_init__(self) -> None:
         for name in ("actor", "critic"):
@@ -92,7 +92,7 @@ class ActorCritic(eqx.Module):
         return self.encoder if self.critic_encoder is None else self.critic_encoder
 
     def centred(self, obs: Observed, critic_obs: Observed) -> ActorCritic:
-        """With encoders that subtract the mean of the images of these observations, `(n, ...)`.
+        """The same with encoders that subtract the mean image of these observations, `(n, ...)`.
 
         Raises:
             ConfigError: an image has no encoder.
@@ -109,7 +109,7 @@ class ActorCritic(eqx.Module):
         )
 
     def parts(self) -> dict[str, PyTree]:
-        """What another run can begin with; a shared encoder goes with either part."""
+        """Parts that another run can begin with; a shared encoder goes with either part."""
         return {
             "actor": (self.encoder, self.actor),
             "critic": (self._encoder_of_critic, self.critic),

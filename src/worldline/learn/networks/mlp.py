@@ -1,4 +1,4 @@
-"""Networks as pytrees: multilayer perceptrons, and a policy and a critic made of them."""
+"""Multilayer perceptrons, and Gaussian policies made of them; all are pytrees."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class MLP(Network):
     """
 
     weights: list[Array]
-    """Of each layer, `(n_in, n_out)`."""
+    """The weights of each layer, `(n_in, n_out)`."""
     biases: list[Array]
-    """Of each layer, `(n_out,)`."""
+    """The biases of each layer, `(n_out,)`."""
     activation: Activation = eqx.field(static=True)
     layer_norm: bool = eqx.field(static=True, default=False)
     """Whether each hidden layer is normalised before its activation: Ba et al. (2016), without
-    their gains, which the next layer's weights can take over."""
+    their gains, which are redundant beside the next layer's weights."""
 
     @classmethod
     def initial(
@@ -88,10 +88,11 @@ def layer_normalized(x: Array) -> Array:
 
 @jax.custom_batching.sequential_vmap
 def orthogonal(noise: Array) -> Array:
-    """The orthonormal rows or columns, uniformly distributed, that normal noise `(n, m)` spans.
+    """A matrix `(n, m)` with orthonormal rows or columns, uniformly distributed, of normal noise.
 
-    One matrix after another under `vmap`: of JAX before 0.11.2, several decompositions of many
-    matrices in one program wait for each other forever, once they hold all of XLA's threads.
+    Under `vmap` it decomposes one matrix after another: in JAX before 0.11.2, several
+    decompositions of many matrices in one program wait for each other forever, once they hold all
+    of XLA's threads.
     """
     tall = noise if noise.shape[0] >= noise.shape[1] else noise.T
     q, r = jnp.linalg.qr(tall)
@@ -108,7 +109,7 @@ class Gaussian(eqx.Module):
     """`(..., nact)`"""
 
     def at(self, noise: Array) -> Array:
-        """The draw that standard normal noise `(..., nact)` makes of it, `(..., nact)`."""
+        """The action that standard normal noise `(..., nact)` draws, `(..., nact)`."""
         return self.mean + jnp.exp(self.log_std) * noise
 
     def log_prob(self, action: Array) -> Array:
@@ -167,7 +168,7 @@ class StateDependentActor(Network):
     """A Gaussian policy: a network gives the mean and the standard deviation."""
 
     network: MLP
-    """Gives the mean, then the logarithm of the standard deviation: `(..., 2 nact)`."""
+    """Gives the means, then the logarithms of the standard deviations: `(..., 2 nact)`."""
 
     def __call__(self, obs: Array) -> Gaussian:
         """The distribution of actions at normalised observations `(..., nobs)`."""
@@ -176,5 +177,5 @@ class StateDependentActor(Network):
 
 
 def log_tanh_slope(x: Array) -> Array:
-    """The logarithm of `1 - tanh(x)**2`, the derivative of tanh; exact far from 0 too."""
+    """The logarithm of `1 - tanh(x)**2`, the derivative of tanh; exact also far from 0."""
     return 2.0 * (jnp.log(2.0) - x - jax.nn.softplus(-2.0 * x))

@@ -1,4 +1,4 @@
-"""What a network is to a learner: a step at a time in acting, whole segments in learning."""
+"""The base class of networks: one step at a time in acting, whole segments in learning."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from worldline.types import Array, PyTree
 
 
 class Network(eqx.Module):
-    """A network, with or without a memory of the episode that it is in.
+    """A network, with or without a memory of its episode.
 
-    One of your own without a memory defines `__call__`. One with a memory defines `start` and
+    A subclass without a memory defines `__call__`. A subclass with a memory defines `start` and
     `step` instead.
     """
 
@@ -23,7 +23,7 @@ class Network(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} has neither `__call__` nor `step`")
 
     def start(self, *lead: int) -> PyTree:
-        """The memory at the start of an episode, `(*lead, ...)`; `()`: there is none."""
+        """The memory at the start of an episode, `(*lead, ...)`; `()`: the network has none."""
         return ()
 
     def step(self, memory: PyTree, x: Array) -> tuple[PyTree, Any]:
@@ -31,7 +31,7 @@ class Network(eqx.Module):
         return memory, self(x)
 
     def restart(self, memory: PyTree, ended: Array) -> PyTree:
-        """The memory, `(..., size)`, or where an episode has ended, `(...)` bool, a fresh one."""
+        """The memory, `(..., size)`, made fresh where an episode has ended, `(...)` bool."""
 
         def choose(fresh: Array, old: Array) -> Array:
             return jnp.where(
@@ -41,7 +41,7 @@ class Network(eqx.Module):
         return jax.tree.map(choose, self.start(*ended.shape), memory)
 
     def over(self, memory: PyTree, x: Array, first: Array) -> tuple[PyTree, Any]:
-        """The network over T steps of n worlds, in which episodes may end and others begin.
+        """The outputs over T steps of n worlds, in which episodes may end and others begin.
 
         Args:
             memory: before the first step, `(n, ...)`.

@@ -1,4 +1,4 @@
-"""Networks with a memory of the episode that they are in: a gated recurrent unit."""
+"""Networks with a memory of their episode: a gated recurrent unit."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class GRU(eqx.Module):
     """A gated recurrent unit: Cho et al. (2014), "Learning Phrase Representations using RNN
     Encoder-Decoder for Statistical Machine Translation", section 2.3.
 
-    With one change that cuDNN and PyTorch make too: the reset gate comes after the recurrent
-    weights, so that they are one product. Weights begin orthogonal, biases at zero.
+    It differs as cuDNN and PyTorch do: the reset gate is applied after the recurrent weights, so
+    that all gates' products are one. Weights begin orthogonal, biases at zero.
     """
 
     of_input: Array
     """Weights of the reset gate, the update gate and the candidate, side by side,
     `(n_in, 3 size)`."""
     of_memory: Array
-    """Likewise, `(size, 3 size)`."""
+    """The recurrent weights in the same order, `(size, 3 size)`."""
     bias: Array
     """`(3 size,)`"""
     candidate_bias: Array
-    """Of what the reset gate lets through to the candidate, `(size,)`."""
+    """Added to the memory's part of the candidate, before the reset gate, `(size,)`."""
 
     @classmethod
     def initial(cls, key: Key, n_in: int, size: int) -> GRU:
@@ -44,7 +44,7 @@ class GRU(eqx.Module):
         )
 
     def read(self, x: Array) -> Array:
-        """The gates' part that the input alone gives, `(..., n_in)` to `(..., 3 size)`."""
+        """The input's part of the gates, `(..., n_in)` to `(..., 3 size)`."""
         return x @ self.of_input + self.bias
 
     def __call__(self, memory: Array, taken: Array) -> Array:
@@ -58,11 +58,11 @@ class GRU(eqx.Module):
 
 
 class GRUNetwork(Network):
-    """A gated recurrent unit, and a head that reads its memory and the input."""
+    """A gated recurrent unit, and a head that reads the input and the unit's memory."""
 
     gru: GRU
     head: Any
-    """From `(..., n_in + size)`: such as an `Actor`, or the `MLP` of a value."""
+    """Reads `(..., n_in + size)`; an `Actor`, or the `MLP` of a value function."""
 
     def start(self, *lead: int) -> Array:
         """Zeros, `(*lead, size)`."""
@@ -74,7 +74,7 @@ class GRUNetwork(Network):
         return memory, self._output(memory, x)
 
     def over(self, memory: Array, x: Array, first: Array) -> tuple[Array, Any]:
-        """As `Network.over`; what no memory enters is computed for all steps at once."""
+        """As `Network.over`; products with the inputs are computed for all steps at once."""
 
         def step(memory: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             taken, first = now

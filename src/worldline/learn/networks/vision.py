@@ -16,16 +16,16 @@ from worldline.types import Array, Key
 
 Architecture: TypeAlias = Literal["patches", "nature"]
 
-#: The numbers that a network reads of an observation as `state`, `(..., n)`, and its images.
+#: What a network reads of an observation: its numbers as `state`, `(..., n)`, and its images.
 Observed: TypeAlias = dict[str, Any]
 
-#: Of each convolution: the side of its window, the distance of two windows, its channels.
+#: For each convolution: the side of its window, the stride, its channels.
 _LAYERS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "patches": ((4, 4, 32), (2, 2, 64), (2, 2, 64)),
     "nature": ((8, 4, 32), (4, 2, 64), (3, 1, 64)),
 }
 
-#: Images that are encoded at a time where there are many: bounds what their layers need.
+#: The most images that are encoded at a time, which bounds the memory of the layers.
 _AT_A_TIME = 1024
 
 
@@ -35,17 +35,17 @@ class Encoder(eqx.Module):
     `nature` is that of Mnih et al. (2015), "Human-level control through deep reinforcement
     learning". In `patches` no two windows overlap, as in the stem and between the stages of Liu et
     al. (2022), "A ConvNet for the 2020s": a convolution is then one product of matrices, which is
-    what a CPU is good at. Layers of `patches` are normalised: Ba et al. (2016). Both end as in
-    Yarats et al. (2021): dense, normalised, tanh.
+    fast on a CPU. The layers of `patches` are normalised: Ba et al. (2016). Both end as in Yarats
+    et al. (2021): dense, normalised, tanh.
     """
 
     layers: list[MLP]
-    """Of each convolution the map from a window to its channels."""
+    """For each convolution the map from a window to its channels."""
     last: MLP
-    """From all that the convolutions give to the features."""
+    """The map from the last convolution's output to the features."""
     mean_image: Array
-    """What is taken from every image first, `(height, width, channels)`, in the units of
-    `_unit_range`; it is not learned. Else a scene that hardly moves drowns what moves in it."""
+    """Subtracted from every image first, `(height, width, channels)`, in the units of
+    `_unit_range`; not learned. Else the still parts of a scene drown the moving ones."""
     architecture: Architecture = eqx.field(static=True)
     normalize_channels: bool = eqx.field(static=True)
     """Whether each channel of the image is brought to mean 0 and variance 1 first."""
@@ -67,7 +67,7 @@ class Encoder(eqx.Module):
             shape: of an image: height, width, channels.
             architecture: `patches` or `nature`.
             features: how many numbers an image becomes.
-            normalize_channels: see the class.
+            normalize_channels: bring each channel of an image to mean 0 and variance 1.
 
         Raises:
             ConfigError: there is no such architecture, or the image is too small for it.
@@ -119,12 +119,12 @@ def _dense(key: Key, n_in: int, n_out: int) -> MLP:
 
 
 def _windows(side: int, size: int, stride: int) -> int:
-    """How many windows lie along a side; those that fill it without overlap are padded to fit."""
+    """How many windows lie along a side; where windows do not overlap, the side is padded."""
     return math.ceil(side / size) if size == stride else (side - size) // stride + 1
 
 
 def _patches(x: Array, size: int) -> Array:
-    """`(n, h, w, c)` as squares side by side: `(n, h / size, w / size, size * size * c)`."""
+    """Images `(n, h, w, c)` cut into squares: `(n, h / size, w / size, size * size * c)`."""
     height, width = (math.ceil(side / size) * size for side in x.shape[1:3])
     below, right = height - x.shape[1], width - x.shape[2]
     x = _longer(_longer(x, 1, below), 2, right)
@@ -133,7 +133,7 @@ def _patches(x: Array, size: int) -> Array:
 
 
 def _longer(x: Array, axis: int, more: int) -> Array:
-    """With the last entry along an axis repeated; `jnp.pad` is not converted to ONNX."""
+    """Repeats the last entry along an axis; `jnp.pad` cannot be converted to ONNX."""
     last = jax.lax.slice_in_dim(x, x.shape[axis] - 1, None, axis=axis)
     return jnp.concatenate([x, *[last] * more], axis=axis)
 
@@ -147,8 +147,8 @@ def _convolve(x: Array, layer: MLP, size: int, stride: int) -> Array:
 
 
 def _unit_range(images: Array) -> Array:
-    """Numbers that a network can take: colours in [-0.5, 0.5], and of distances the nearness,
-    `1 / (1 + metres)`, 0 where there is nothing.
+    """Images as float32: colours in [-0.5, 0.5], and distances in millimetres as nearness,
+    `1 / (1 + metres)`, 0 where nothing is seen.
     """
     x = images.astype(jnp.float32)
     if images.dtype == jnp.uint16:
@@ -173,7 +173,9 @@ class ImageEncoder(eqx.Module):
         *,
         normalize_channels: bool = False,
     ) -> ImageEncoder:
-        """Encoders before training, for the `images` of these shapes; see `Encoder.initial`."""
+        """Encoders before training, one for each name and shape in `images`; the other arguments
+        are those of `Encoder.initial`.
+        """
         keys = jax.random.split(key, max(len(images), 1))
         encoders = [
             Encoder.initial(
@@ -185,7 +187,7 @@ class ImageEncoder(eqx.Module):
 
     @property
     def size(self) -> int:
-        """How many features the images become."""
+        """The number of features of all images."""
         return sum(encoder.last.biases[-1].shape[0] for encoder in self.encoders)
 
     def features(self, obs: Observed) -> dict[str, Array]:
@@ -194,12 +196,12 @@ class ImageEncoder(eqx.Module):
         return {name: encode(obs[name]) for name, encode in pairs}
 
     def __call__(self, obs: Observed) -> Array:
-        """The numbers of an observation and the features of its images side by side, `(..., n)`."""
+        """The numbers of an observation, then the features of its images, `(..., n)`."""
         return joined(obs, self.features(obs))
 
     def centred(self, obs: Observed) -> ImageEncoder:
-        """Those that take the mean of these images from every one, `(n, height, width, channels)`
-        each.
+        """The same with encoders that subtract the mean of these images, `(n, height, width,
+        channels)` each.
         """
         means = [_unit_range(obs[name]).mean(axis=0) for name in self.names]
         pairs = zip(self.encoders, means, strict=True)
@@ -207,20 +209,18 @@ class ImageEncoder(eqx.Module):
         return ImageEncoder(encoders, self.names)
 
     def beside(self, other: ImageEncoder) -> ImageEncoder:
-        """These encoders and others, of other images."""
+        """These encoders and those of other images."""
         both = dict(zip(self.names + other.names, self.encoders + other.encoders, strict=True))
         return ImageEncoder([both[name] for name in sorted(both)], tuple(sorted(both)))
 
     def only(self, names: Sequence[str]) -> ImageEncoder:
-        """Those for some of the images."""
+        """The encoders of these images, without the others."""
         kept = [index for index, name in enumerate(self.names) if name in names]
         encoders = [self.encoders[index] for index in kept]
         return ImageEncoder(encoders, tuple(self.names[index] for index in kept))
 
 
 def joined(obs: Observed, features: Mapping[str, Array]) -> Array:
-    """The numbers of an observation and the features of its images, by name, side by side,
-    `(..., n)`.
-    """
+    """The numbers of an observation, then the features of its images by name, `(..., n)`."""
     seen = [features[name] for name in sorted(obs) if name != "state"]
     return jnp.concatenate([obs["state"], *seen], axis=-1) if seen else obs["state"]

@@ -40,7 +40,7 @@ class Batch(NamedTuple):
     next_obs: Observed
     next_critic_obs: Observed
     noise: Array
-    """Standard normal, to draw the policy's next actions."""
+    """Standard normal, `(n, nact)`; draws the policy's actions."""
 
 
 def batch_of(

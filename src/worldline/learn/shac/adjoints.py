@@ -1,10 +1,9 @@
-"""What comes back through the worlds when a rollout is differentiated, kept from being taken over
-by a few of them.
+"""Bounded adjoints: no world dominates the gradient of a rollout.
 
 Where a body falls or a foot slips, the gradient of one world is soon a million times that of the
-others (Metz et al. 2021, "Gradients are not all you need"). A bound on the mean's norm comes too
-late then: its direction is already that world's. So each world's adjoint, the gradient by its state
-between two steps, is bounded by what is usual among the worlds at that moment.
+others (Metz et al. 2021, "Gradients are not all you need"). It does not help then to clip the mean
+gradient, whose direction is already that world's. So each world's adjoint, the gradient by its
+state between two steps, is bounded by the median over the worlds at that step.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from worldline.types import Array, PyTree
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BoundedAdjoints(Generic[StateT]):
-    """Worlds that step as they did; differentiated, none counts much more than the usual one."""
+    """Worlds whose steps stay the same, and whose adjoints are bounded in the backward pass."""
 
     worlds: Steppable[StateT]
-    """Where to act."""
+    """The worlds to act in."""
     times_median: Array | float
     """A world's adjoint is scaled down to at most this many times the median norm, `()`."""
 
     @property
     def num_worlds(self) -> int:
-        """B."""
+        """The number of worlds, B."""
         return self.worlds.num_worlds
 
     def step(self, state: StateT, action: Array, /) -> tuple[StateT, Step]:
-        """All worlds one control step later, as `Worlds.step`."""
+        """The worlds one control step later, as `Worlds.step`."""
         after, step = self.worlds.step(state, action)
         return bounded(after, jnp.float32(self.times_median), self.num_worlds), step
 
 
 def bounded(state: StateT, times_median: Array, num_worlds: int) -> StateT:
-    """The state itself, whose gradient is bounded on its way back.
+    """The same state; its adjoint is bounded in the backward pass.
 
     Args:
-        state: of the worlds; a leaf is a world's where it begins with `B`.
-        times_median: how many times the median norm a world's gradient may have, `()`.
+        state: of the worlds. A leaf whose first axis is `B` has an entry for each world.
+        times_median: a world's adjoint is scaled down to this many times the median norm, `()`.
         num_worlds: B.
     """
 
@@ -64,8 +63,8 @@ def bounded(state: StateT, times_median: Array, num_worlds: int) -> StateT:
 
 
 def _bound(adjoint: PyTree, times_median: Array, num_worlds: int) -> PyTree:
-    """Each world's part scaled down to `times_median` times the median norm of those that have a
-    gradient at all.
+    """Scales each world's part down to `times_median` times the median norm, which is taken over
+    the worlds whose norm is not 0.
     """
 
     def is_worlds(x: Array) -> bool:

@@ -1,17 +1,17 @@
 """Short-horizon actor-critic: Xu et al. (2022), "Accelerated Policy Learning with Parallel
 Differentiable Simulation".
 
-The policy climbs the gradient of what it earns itself, taken through the simulator: of the rewards
-of a short segment and the value of where it ends. The critic makes the segment's short sight good,
-and a segment is short because gradients through a long one explode. Without the critic
-(`value_weight=0`) it is the analytic policy gradient (Freeman et al. 2021, "Brax").
+The policy's gradient is taken through the simulator: of the rewards of a short segment, and of the
+critic's value of its last observation. A segment is short because gradients through a long one
+explode; the critic stands for the rewards after it. Without the critic (`value_weight=0`) it is the
+analytic policy gradient (Freeman et al. 2021, "Brax").
 
-A few worlds that fall or slip would take a segment's gradient over: each world's part of it is
-bounded by what is usual among them (`max_world_gradient`). And a critic that is climbed must be
-smooth: both networks are layer-normalised.
+A few worlds that fall or slip would dominate a segment's gradient, so each world's part of it is
+bounded by the median over the worlds (`max_world_gradient`). The gradient goes through the critic
+too, which must be smooth: both networks are layer-normalised.
 
-What is not differentiated: how a segment begins (it ends the chain of the one before), resets, the
-critic's target, and the observations' statistics.
+Not differentiated are the state that a segment begins with, resets, the critic's target, and the
+observations' statistics.
 
 An update is two programs: one acts and improves the policy (it calls the engine), one learns the
 values (pure arithmetic). Each is traced once.
