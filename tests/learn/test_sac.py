@@ -22,6 +22,7 @@ from worldline.env.task import Outcome, Start, Task
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn.curriculum import automatic
+from worldline.learn.hyperparameters import with_hyperparameters
 from worldline.learn.networks.mlp import Gaussian, log_tanh_slope
 from worldline.learn.placement import on_devices
 from worldline.learn.population import population
@@ -101,12 +102,6 @@ def bits(tree: Any) -> list[np.ndarray]:
         return np.asarray(jax.random.key_data(x) if is_key else x)
 
     return [plain(x) for x in jax.tree.leaves(tree)]
-
-
-def with_hyperparameters(state: Any, **numbers: float) -> Any:
-    changed = {name: jnp.float32(value) for name, value in numbers.items()}
-    where = lambda state: state.learning.hyperparameters  # noqa: E731
-    return eqx.tree_at(where, state, dataclasses.replace(where(state), **changed))
 
 
 def trained(learner: Any, state: Any, updates: int) -> Any:

@@ -15,9 +15,10 @@ from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn.algorithms import find_algorithm
+from worldline.learn.hyperparameters import with_hyperparameters
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
-from worldline.learn.shac import SHACConfig, SHACState, shac
+from worldline.learn.shac import SHACConfig, shac
 from worldline.learn.shac import update as shac_module
 from worldline.learn.shac.update import segment_return
 from worldline.physics.fake import FakePhysics
@@ -34,13 +35,6 @@ class Deaf(FakePhysics):
 @functools.cache
 def learner_of(config: SHACConfig) -> Any:
     return shac(Worlds(Env(PUCK, "fake"), config.num_worlds), config)
-
-
-def with_hyperparameters(state: Any, **numbers: float) -> Any:
-    """The state with other numbers than the configuration's, which compiles nothing anew."""
-    arrays = {name: jnp.float32(value) for name, value in numbers.items()}
-    changed = dataclasses.replace(state.learning.hyperparameters, **arrays)
-    return SHACState(state.acting, dataclasses.replace(state.learning, hyperparameters=changed))
 
 
 class Taken(NamedTuple):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
-
-import equinox as eqx
-import jax.numpy as jnp
+from typing import Any
 
 from worldline.errors import ConfigError
 from worldline.learn.augmentation import Augmentation
@@ -17,8 +14,6 @@ from worldline.learn.networks.vision import Architecture, ImageEncoder, Observed
 from worldline.learn.policy import select
 from worldline.rendering.camera import image_names, image_shapes
 from worldline.types import Key, Observation
-
-H = TypeVar("H", bound=eqx.Module)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,11 +54,6 @@ class LearnerConfig:
         """
         if worlds.num_worlds != self.num_worlds:
             raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {self.num_worlds}")
-
-    def arrays(self, kind: type[H]) -> H:
-        """The fields of `kind`, a class of hyperparameters, each as an array `()` float32."""
-        names = [field.name for field in dataclasses.fields(kind)]
-        return kind(**{name: jnp.float32(getattr(self, name)) for name in names})
 
     def __post_init__(self) -> None:
         self._check_positive("num_worlds", "unroll_length")

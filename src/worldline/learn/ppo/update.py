@@ -23,13 +23,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from worldline.errors import ConfigError, did_you_mean
 from worldline.learn.augmentation import changed, draw_changes
 from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.bootstrap import BOOTSTRAP_VALUE, TruncationBootstrap, next_values
 from worldline.learn.collector import CollectorState, Unroll, collect, last_step, update_metrics
 from worldline.learn.curriculum import Curriculum, moved
 from worldline.learn.gradient import annealed, clipped, descend
+from worldline.learn.hyperparameters import hyperparameters
 from worldline.learn.networks.actor_critic import ActorCritic, Segments
 from worldline.learn.normalizer import ObservationStatistics
 from worldline.learn.policy import Policy
@@ -160,28 +160,6 @@ _PARTS: dict[str, Callable[[PPOState], PyTree]] = {
 }
 
 
-def with_hyperparameters(state: PPOState, **values: float | Array) -> PPOState:
-    """The state with other values of some `Hyperparameters`; the next update goes by them.
-
-    Nothing recompiles; under `jax.vmap` each member of a population has its own.
-
-    Raises:
-        ConfigError: there is no such hyperparameter.
-    """
-    learning = state.learning
-    known = [field.name for field in dataclasses.fields(Hyperparameters)]
-    for name in values:
-        if name not in known:
-            raise ConfigError(f"there is no hyperparameter {name!r}{did_you_mean(name, known)}")
-    arrays = {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
-    learning = dataclasses.replace(
-        learning,
-        hyperparameters=dataclasses.replace(learning.hyperparameters, **arrays),
-        learning_rate=arrays.get("learning_rate", learning.learning_rate),
-    )
-    return PPOState(state.acting, learning)
-
-
 def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
     """Networks, optimiser and statistics before any training."""
     config, (networks_key, key) = pieces.config, jax.random.split(key)
@@ -198,7 +176,7 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
         statistics=ObservationStatistics.zero(*seen),
         critic_memory=networks.critic.start(config.num_worlds),
         reward_scale=RewardScale.zero(config.num_worlds),
-        hyperparameters=config.arrays(Hyperparameters),
+        hyperparameters=hyperparameters(Hyperparameters, config),
         updates=jnp.int32(0),
         key=key,
     )

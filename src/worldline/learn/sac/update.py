@@ -31,6 +31,7 @@ from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.collector import CollectorState, collect, update_metrics
 from worldline.learn.curriculum import Curriculum, moved
 from worldline.learn.gradient import descend
+from worldline.learn.hyperparameters import hyperparameters
 from worldline.learn.networks.mlp import MLP
 from worldline.learn.normalizer import ObservationStatistics
 from worldline.learn.policy import Policy
@@ -153,15 +154,15 @@ def sac(
     )
 
 
-#: The parts of a state that another run can begin with. The critics' encoders go with either part.
+#: The parts of a state that another run can begin with. The critics' encoder goes with both.
 _PARTS: dict[str, Callable[[SACState], PyTree]] = {
     "actor": lambda state: (
-        *state.learning.networks.encoder.encoders,
-        *state.learning.networks.actor_encoder.encoders,
+        state.learning.networks.encoder,
+        state.learning.networks.actor_encoder,
         state.learning.networks.actor,
     ),
     "critic": lambda state: (
-        *state.learning.networks.encoder.encoders,
+        state.learning.networks.encoder,
         state.learning.networks.critics,
         state.learning.target_critics,
     ),
@@ -210,7 +211,7 @@ def _begin(
         actor_optimizer=_ADAM.init((networks.actor_encoder, networks.actor)),
         temperature_optimizer=_ADAM.init(networks.log_temperature),
         statistics=ObservationStatistics.zero(*seen),
-        hyperparameters=config.arrays(Hyperparameters),
+        hyperparameters=hyperparameters(Hyperparameters, config),
         updates=jnp.int32(0),
     )
     return learning, Replay.empty(config.replay_capacity, kept(config, obs), nact)

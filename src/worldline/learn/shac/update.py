@@ -33,6 +33,7 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.learn.collector import CollectorState, collect, update_metrics
 from worldline.learn.gradient import annealed, clipped, descend
+from worldline.learn.hyperparameters import hyperparameters
 from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy, select
@@ -174,7 +175,7 @@ def _begin(config: SHACConfig, key: Key, obs: Observation, nact: int) -> Learner
         target_critic=critic,
         critic_optimizer=_ADAM.init(critic),
         statistics=RunningStatistics.zero((nobs,)),
-        hyperparameters=config.arrays(Hyperparameters),
+        hyperparameters=hyperparameters(Hyperparameters, config),
         updates=jnp.int32(0),
         key=key,
     )
