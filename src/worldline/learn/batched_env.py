@@ -44,10 +44,6 @@ class EnvSpec(Protocol):
         """Highest action, `(nact,)`."""
 
     @property
-    def action_space(self) -> spaces.Box:
-        """The actions of one world."""
-
-    @property
     def observation_space(self) -> spaces.Space[Any]:
         """The observations of one world: a `Box`, or a flat `Dict` of boxes."""
 

@@ -367,19 +367,19 @@ def _with_images(
     nothing. The probability ratio stays that of the action at the image that it was drawn for: at
     a changed one the action may be so unlikely that ratios have no bound.
     """
-    seen = jax.tree.map(lambda x: x[rows], images)
+    batch = eqx.combine(batch, jax.tree.map(lambda x: x[rows], images))
     if changes is None:
-        return eqx.combine(batch, seen)
+        return batch
     change = functools.partial(changed, config.augmentation, changes, rows % config.num_worlds)
-    obs, critic_obs = change(seen.segments.obs), change(seen.segments.critic_obs)
-    seen = seen._replace(segments=seen.segments._replace(obs=obs, critic_obs=critic_obs))
-    batch = eqx.combine(batch, seen)
-    return batch._replace(distribution=networks.evaluate(batch.segments)[0])
+    obs, critic_obs = change(batch.segments.obs), change(batch.segments.critic_obs)
+    segments = batch.segments._replace(obs=obs, critic_obs=critic_obs)
+    return batch._replace(segments=segments, distribution=networks.evaluate(segments)[0])
 
 
 def _gradient_step(
     pieces: Pieces, numbers: Hyperparameters, carry: PyTree, batch: Batch
 ) -> tuple[PyTree, Metrics]:
+    """One step of the optimiser down the clipped gradient of a minibatch's loss."""
     networks, optimizer, learning_rate = carry
     gradient_of = mean_over_shares(
         pieces.worlds.mesh,
