@@ -45,14 +45,14 @@ class RunningStatistics(eqx.Module):
             variance=jnp.where(self.count > 0, merged, variance),
         )
 
-    def normalize(self, values: Array, clip: float = 10.0) -> Array:
-        """The values, `(..., n)`, less the mean, over the standard deviation, and clipped.
+    def normalize(self, values: Array) -> Array:
+        """The values, `(..., n)`, less the mean, over the standard deviation, clipped to [-10, 10].
 
         The standard deviation counts as 0.01 at the least: a component that was constant so far
         may yet move.
         """
         std = jnp.maximum(jnp.sqrt(self.variance), 1e-2)
-        return jnp.clip((values - self.mean) / std, -clip, clip)
+        return jnp.clip((values - self.mean) / std, -10.0, 10.0)
 
     def normalize_observed(self, obs: Observed) -> Observed:
         """An observation with its numbers normalised, and its images as they are."""
