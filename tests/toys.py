@@ -187,6 +187,27 @@ class Puck(Task):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class BadStart(Puck):
+    """The puck, of which a start far to the right is bad."""
+
+    bad: str = ""
+
+    def start(self, key: Any) -> Start:
+        good = super().start(key)
+        hit = good.qpos[0] > 0.3
+        number = {"qpos": jnp.nan, "qvel": jnp.inf, "too large": 1e11}.get(self.bad)
+        if number is None:
+            return good
+        field = "qvel" if self.bad == "qvel" else "qpos"
+        values = jnp.where(hit, number, getattr(good, field))
+        return dataclasses.replace(good, **{field: values})
+
+    def observe(self, physics: Any, memory: Any) -> Any:
+        hit = (memory == 0) & (physics.qpos[0] > 0.3) & (self.bad == "obs")
+        return jnp.where(hit, jnp.nan, super().observe(physics, memory))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Swing(Task):
     """The pendulum, its angle and velocity observed; a reward for hanging still."""
 

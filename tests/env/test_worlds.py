@@ -409,6 +409,33 @@ def test_a_bad_world_stays_alone(breaks):
         assert np.isfinite(leaf).all()
 
 
+@pytest.mark.parametrize("physics", ["native", "mjx", "fake"])
+@pytest.mark.parametrize("bad", ["qpos", "qvel", "too large", "obs"])
+def test_a_bad_start_is_an_episode_of_one_step_that_is_counted(bad, physics, nans_allowed):
+    """It costs no other world a bit, and no number that is not finite leaves the environment."""
+    num_worlds, steps = 16, 6
+    taken = np.zeros((steps, num_worlds, 2), np.float32)
+    worlds, whole = (
+        worlds_of(toys.BadStart(bad=it), num_worlds, 3, None, physics) for it in (bad, "")
+    )
+    state, good_state = (it.reset(jax.random.key(2)) for it in (worlds, whole))
+    hit = np.asarray(good_state.env.physics.qpos)[:, 0] > 0.3
+    assert 0 < hit.sum() < num_worlds
+    np.testing.assert_array_equal(state.env.diverged, hit)
+    np.testing.assert_array_equal(state.obs[hit], 0)
+    (_, got), (_, good) = roll(worlds, state, taken), roll(whole, good_state, taken)
+    np.testing.assert_array_equal(got.metrics["diverged"][0], hit)
+    np.testing.assert_array_equal(got.truncated[0], hit)
+    np.testing.assert_array_equal(got.metrics["episode_length"][0], 1)
+    np.testing.assert_array_equal(got.reward[0, hit], 0)
+    assert not got.terminated.any()
+    for leaf in jax.tree.leaves(got):
+        assert np.isfinite(leaf).all()
+    first = jax.tree.map(lambda x: x[:3, ~hit], got)
+    assert_bits(first.reward, good.reward[:3, ~hit])
+    assert_bits(first.final_obs, good.final_obs[:3, ~hit])
+
+
 def test_nothing_recompiles():
     traces = []
 

@@ -225,6 +225,17 @@ def test_value_ends_at_a_termination_and_goes_on_over_a_time_limit(
     np.testing.assert_allclose(learning.networks.critic(obs)[:, 0], value, rtol=0.03)
 
 
+@pytest.mark.parametrize("bad", ["qpos", "obs"])
+def test_bad_starts_are_counted_and_reach_no_weight(bad: str, nans_allowed: None) -> None:
+    learner = learner_of(toys.BadStart(bad=bad), SMALL)
+    state = learner.init(jax.random.key(0))
+    for _ in range(2):
+        state, metrics = learner.update(state)
+        assert metrics["train/diverged"] > 0
+        for leaf in jax.tree.leaves((state.learning, metrics)):
+            assert jnp.isfinite(leaf).all()
+
+
 def test_summary_counts_the_episodes_that_ended() -> None:
     learner = learner_of(Constant(episode_length=4, ends=False), SMALL)
     state, first = learner.update(learner.init(jax.random.key(0)))

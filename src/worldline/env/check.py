@@ -186,6 +186,8 @@ class _Trial:
     actions: NDArray
     driven_by: list[str]
     """How each world's actions were chosen, `B` of them."""
+    first_obs: Any
+    """What `observe` gave at the starts; `start.obs` has zeros where it is not finite."""
     obs: Any
     """What `observe` gave; `states.obs` has the last good observation where it is not finite."""
     reward: NDArray
@@ -210,15 +212,18 @@ def _run_worlds(env: Env, steps: int, seed: int) -> _Trial:
     @jax.jit
     def run(keys: Key, actions: Array) -> Any:
         start = jax.vmap(env.reset)(keys)
-        return start, jax.lax.scan(jax.vmap(step), start, actions)[1]
+        first_obs = jax.vmap(env.task.observe)(start.physics, start.memory)
+        return start, first_obs, jax.lax.scan(jax.vmap(step), start, actions)[1]
 
     keys = jax.random.split(jax.random.key(seed), len(driven_by))
-    start, (states, obs, reward) = run(keys, actions)
+    start, first_obs, (states, obs, reward) = run(keys, actions)
     alone, traces = _run_alone(env, jax.tree.map(lambda x: x[0], start), actions[:3, 0])
-    start, states, obs, reward = jax.device_get((start, states, obs, reward))
+    start, first_obs, states, obs, reward = jax.device_get((start, first_obs, states, obs, reward))
     ended = np.cumsum(states.terminated | states.diverged, axis=0) > 0
     running = np.concatenate([np.ones_like(ended[:1]), ~ended[:-1]])
-    return _Trial(env, start, states, actions, driven_by, obs, reward, running, alone, traces)
+    return _Trial(
+        env, start, states, actions, driven_by, first_obs, obs, reward, running, alone, traces
+    )
 
 
 def _run_alone(env: Env, state: EnvState, actions: NDArray) -> tuple[list[EnvState], int]:
@@ -253,12 +258,12 @@ def _actions(env: Env, steps: int, seed: int) -> tuple[NDArray, list[str]]:
 
 def _starts_are_finite(trial: _Trial) -> Iterator[str]:
     start = trial.start
-    if start.diverged.any():
+    if start.physics.diverged.any():
         yield (
             ".start gives a state that MuJoCo refuses (not finite, or above 1e10); give qpos, "
             "qvel and inputs finite values"
         )
-    for where, value, _ in _not_finite(start.obs, np.ones_like(start.diverged)):
+    for where, value, _ in _not_finite(trial.first_obs, ~start.physics.diverged):
         yield f".observe gives {value} at {where} at a start; an observation must be finite"
 
 

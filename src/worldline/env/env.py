@@ -41,8 +41,9 @@ class EnvState(eqx.Module):
     terminated: Array
     """Whether the task ended the episode in the last step, `()` bool."""
     diverged: Array
-    """Whether the last step's simulation failed, `()` bool. Its reward is then 0 and its
-    observation the last good one; the episode cannot go on."""
+    """Whether the start or a step of this episode failed, `()` bool: the simulation, or a number of
+    the task's that is not finite. The reward is then 0, the observation the last good one (zeros
+    where there is none), and the episode cannot go on."""
     metrics: Metrics
     """The task's metrics, `()` each; zeros after a reset."""
     context: dict[str, Array]
@@ -276,7 +277,7 @@ class Env:
             physics, outcome.memory, state.context, mask, action, previous=state.obs
         )
         finite = _all_finite((obs, outcome.reward)) & jnp.isfinite(action).all()
-        healthy = ~physics.diverged & finite
+        healthy = ~physics.diverged & finite & ~state.diverged
 
         def keep(new: PyTree, old: PyTree) -> PyTree:
             return jax.tree.map(lambda a, b: jnp.where(healthy, a, b), new, old)
@@ -397,13 +398,15 @@ class Env:
             start.inputs,
             mask,
         )
+        obs = self.observer.first(physics, start.memory, values, mask)
+        healthy = ~physics.diverged & _all_finite(obs)
         return EnvState(
             physics=physics,
             memory=jax.tree.map(jnp.asarray, start.memory),
-            obs=self.observer.first(physics, start.memory, values, mask),
+            obs=jax.tree.map(lambda x: jnp.where(healthy, x, jnp.zeros_like(x)), obs),
             reward=jnp.zeros(()),
             terminated=jnp.zeros((), bool),
-            diverged=physics.diverged,
+            diverged=~healthy,
             metrics=self._zero_metrics(),
             context=values,
             drawn=own,
@@ -422,9 +425,5 @@ class Env:
 
 def _all_finite(tree: PyTree) -> Array:
     """Whether every floating point number of a tree is finite, `()` bool."""
-    checks = [
-        jnp.isfinite(x).all()
-        for x in jax.tree.leaves(tree)
-        if jnp.issubdtype(x.dtype, jnp.floating)
-    ]
-    return jnp.stack(checks).all()
+    leaves = (x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating))
+    return jnp.stack([jnp.asarray(True), *(jnp.isfinite(x).all() for x in leaves)]).all()

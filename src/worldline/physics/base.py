@@ -171,12 +171,21 @@ class Physics(abc.ABC):
             inputs: initial values of `INPUTS`; those not given are the model's defaults.
             mask: `()` bool.
 
+        Returns:
+            The world. It is `diverged`, and at the model's default state, where `qpos`, `qvel` or
+            an input holds a number that MuJoCo refuses.
+
         Raises:
             VariationError: an unknown field, or a shape that is not the field's.
             ModelError: an input that is none.
         """
         own, given = self.check_variation(variation), self._check_inputs(inputs)
-        return self._begin(jnp.asarray(qpos), jnp.asarray(qvel), own, given, mask)
+        qpos, qvel = jnp.asarray(qpos), jnp.asarray(qvel)
+        usable = acceptable(qpos, qvel, *given.values())
+        qpos = jnp.where(usable, qpos, jnp.asarray(self.model.qpos0, qpos.dtype))
+        qvel, given = jax.tree.map(lambda x: jnp.where(usable, x, jnp.zeros_like(x)), (qvel, given))
+        state = self._begin(qpos, qvel, own, given, mask)
+        return dataclasses.replace(state, diverged=state.diverged | ~usable)
 
     def step(
         self,
