@@ -3,6 +3,7 @@
 import json
 
 import jax
+import numpy as np
 import pytest
 
 from worldline.cli.main import main
@@ -39,6 +40,22 @@ def test_a_table_and_a_picture_over_contexts(folder, capsys):
     grid = ["--context", "gravity=-5,-15", "mass_forearm=0.5,2", "--episodes", "1"]
     main(["eval", str(folder), *grid])
     assert main(["eval", str(folder)]) == 0  # on the contexts' defaults
+
+
+def test_each_row_of_the_table_is_a_point_with_its_return(folder, capsys, monkeypatch):
+    returns = np.array([[[0, 2], [4, 4]], [[8, 8], [9, 11]]], float)
+    monkeypatch.setattr("worldline.train.sweep.sweep", lambda *_: returns)
+    grid = ["--context", "gravity=-5,-15", "mass_forearm=0.5,2", "--episodes", "2"]
+    assert main(["eval", str(folder), *grid]) == 0
+    lines = filter(str.strip, capsys.readouterr().out.splitlines())
+    head, *rows, _ = map(str.split, lines)
+    assert head == ["gravity", "mass_forearm", "return", "+-"]
+    assert rows == [
+        ["-5", "0.5", "1", "1"],
+        ["-5", "2", "4", "0"],
+        ["-15", "0.5", "8", "0"],
+        ["-15", "2", "10", "1"],
+    ]
 
 
 @pytest.mark.parametrize(

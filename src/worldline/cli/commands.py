@@ -7,6 +7,7 @@ reported at once.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -121,16 +122,17 @@ class Eval:
                 bar.update(work, completed=share)
 
             key = jax.random.key(self.seed)
-            result = sweep(env, policy, axes, self.episodes, key, show, domain)
+            returns = sweep(env, policy, axes, self.episodes, key, show, domain)
         print("  ".join(f"{name:>12}" for name in [*axes, "return", "+-"]))
-        for row in result.rows():
-            print("  ".join(f"{value:12.4g}" for value in row.values()))
+        points = itertools.product(*axes.values())
+        for point, each in zip(points, returns.reshape(-1, self.episodes), strict=True):
+            print("  ".join(f"{value:12.4g}" for value in (*point, each.mean(), each.std())))
         if len(axes) <= 2:
             trained = read_draws(folder.config.get("context", ()))
             supports = {name: draws.support() for name, draws in trained.items()}
             ranges = {name: (float(low), float(high)) for name, (low, high) in supports.items()}
             picture = folder.path / f"context-{'-'.join(axes)}.png"
-            plot_contexts(axes, result.returns, picture, str(folder.config["task"]), ranges)
+            plot_contexts(axes, returns, picture, str(folder.config["task"]), ranges)
             print(f"  picture  {picture}")
 
 

@@ -66,6 +66,7 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
 
 
 def _check_it_moves(mjcf: Path, model: Model, motors: bool) -> None:
+    """Refuses a model in which nothing can move, or that a policy could not act on."""
     if not model.nv:
         raise ModelError(f"{str(mjcf)!r} has no joints, so that nothing can move; add <joint>s")
     if motors and model.nu:
@@ -98,7 +99,7 @@ def _motor_forces(model: Model) -> dict[str, float]:
 
 
 def _motor_table(forces: dict[str, float]) -> str:
-    """Lines that name the joints and the forces of their motors."""
+    """The Python table of the forces of the joints' motors."""
     rows = "".join(f'    "{joint}": {force},\n' for joint, force in forces.items())
     return f"""
 #: YOURS: the motor of each joint, and what it can do: N m, or N for a slide.

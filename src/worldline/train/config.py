@@ -1,4 +1,4 @@
-"""The configuration of a run: its settings, its form in the run folder, and its environment."""
+"""The configuration of a run: its settings, and its form in the run folder."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def saved_config(folder: RunFolder) -> dict[str, Any]:
 
 
 def algorithm_of(saved: Mapping[str, Any]) -> Any:
-    """The configuration of a run's algorithm, from the result of `saved_config`."""
+    """Makes the configuration of a run's algorithm from the result of `saved_config`."""
     name = saved["algorithm"]
     return find_algorithm(name).config(**saved[name])
 
@@ -145,7 +145,7 @@ def check_environment(folder: RunFolder, env: Env) -> None:
 
 
 def _env_config(saved: Mapping[str, Any]) -> EnvConfig:
-    """The `EnvConfig` in the result of `saved_config`."""
+    """Makes the `EnvConfig` from its part of the result of `saved_config`."""
     cameras = {name: Camera(**camera) for name, camera in saved["cameras"].items()}
     return EnvConfig(**{**saved, "cameras": cameras})
 
@@ -154,8 +154,7 @@ def reading_all(algorithm: T, env: Env) -> T:
     """The algorithm with an `actor_obs` that includes what the environment adds to observations.
 
     Images replace `privileged_state` if the policy reads it, else `state`. The last action and the
-    visible context come in addition. What `actor_obs` or `critic_obs` already names does not
-    change.
+    visible context are added, unless `actor_obs` or `critic_obs` names them already.
 
     Raises:
         ConfigError: there are cameras, and the algorithm cannot read images.
@@ -188,7 +187,7 @@ def find_domain(task: Task, name: str) -> AbstractDomain | None:
 
 
 def run_config(saved: Mapping[str, Any], steps: int | None, quiet: bool) -> TrainConfig:
-    """The `TrainConfig` in the result of `saved_config`; `steps` replaces its own unless None."""
+    """Makes the `TrainConfig` from the result of `saved_config`, with other `steps` unless None."""
     names = {field.name for field in dataclasses.fields(TrainConfig)} & saved.keys()
     known = {name: saved[name] for name in names} | {"quiet": quiet}
     known["init_from"] = known.get("init_from") and Path(known["init_from"])

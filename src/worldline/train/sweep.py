@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -25,29 +24,6 @@ NDArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 _WORLDS = 256
 
 
-@dataclasses.dataclass(frozen=True)
-class Sweep:
-    """Returns of a policy at every point of a grid."""
-
-    axes: dict[str, NDArray]
-    """The values of each feature, in the order of the axes of `returns`."""
-    returns: NDArray
-    """`(*axes, episodes)`"""
-
-    def rows(self) -> list[dict[str, float]]:
-        """A row for each point: its features, and mean and standard deviation of the return."""
-        points = itertools.product(*self.axes.values())
-        returns = self.returns.reshape(-1, self.returns.shape[-1])
-        return [
-            {
-                **dict(zip(self.axes, map(float, point), strict=True)),
-                "return": float(episodes.mean()),
-                "return_std": float(episodes.std()),
-            }
-            for point, episodes in zip(points, returns, strict=True)
-        ]
-
-
 def sweep(
     env: Env,
     policy: Policy,
@@ -56,10 +32,10 @@ def sweep(
     key: Key,
     progress: Callable[[float], None] = lambda share: None,
     domain: DomainLike | None = None,
-) -> Sweep:
+) -> NDArray:
     """Evaluates a policy at every point of a grid, with the most likely actions.
 
-    Every batch of points has the same starts.
+    Points are evaluated in batches, and every batch has the same starts.
 
     Args:
         env: the environment that the policy was trained in; context features that it lacks are
@@ -70,6 +46,9 @@ def sweep(
         key: decides the starts.
         progress: is called with the share of the work that is done, from 0 to 1.
         domain: as in `Worlds`; the context sets its fields after the domain's draw.
+
+    Returns:
+        The return of each episode, `(*axes, episodes)`.
 
     Raises:
         VariationError: the model offers no such feature, or a value is outside its bounds.
@@ -92,7 +71,7 @@ def sweep(
         returns.append(result.episode_return.reshape(at_once, episodes))
         progress(min(1.0, (begin + at_once) / len(points)))
     shape = (*(len(values) for values in axes.values()), episodes)
-    return Sweep(dict(axes), np.concatenate(returns)[: len(points)].reshape(shape).astype(float))
+    return np.concatenate(returns)[: len(points)].reshape(shape).astype(float)
 
 
 def with_features(env: Env, names: Mapping[str, Any]) -> Env:

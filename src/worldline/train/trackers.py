@@ -30,7 +30,7 @@ class Tracker(Protocol):
     """
 
     library: ClassVar[str]
-    """The module that it needs."""
+    """The name of the module that it imports."""
     id: str
     """The service's id of the run."""
 
@@ -69,11 +69,11 @@ class WeightsAndBiases:
         self._run.define_metric("*", step_metric="step")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Passes the metrics to the service's own process."""
+        """Gives the metrics to wandb's own process, which sends them."""
         self._run.log({"step": step, **metrics})
 
     def close(self, failed: bool) -> None:
-        """Waits for that process."""
+        """Waits until that process has sent all."""
         self._run.finish(exit_code=int(failed))
 
 
@@ -100,13 +100,13 @@ class MLflow:
         self._last: Any = None
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Passes the metrics to a thread that sends them."""
+        """Gives the metrics to a thread, which sends them."""
         now = int(time.time() * 1000)
         rows = [self._metric(name, value, now, step) for name, value in metrics.items()]
         self._last = self._client.log_batch(self.id, rows, synchronous=False)
 
     def close(self, failed: bool) -> None:
-        """Waits for that thread."""
+        """Waits until that thread has sent all."""
         if self._last is not None:
             self._last.wait()
         self._client.set_terminated(self.id, "FAILED" if failed else "FINISHED")
