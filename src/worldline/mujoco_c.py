@@ -13,12 +13,12 @@ import functools
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_ubyte, c_void_p
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import mujoco
 import numpy as np
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import NDArray
 
 
 class _BatchConfig(ctypes.Structure):

@@ -22,6 +22,8 @@ import jax
 import numpy as np
 
 Array: TypeAlias = jax.Array
+#: An array in the memory of this process.
+NDArray: TypeAlias = np.ndarray[Any, Any]
 ArrayLike: TypeAlias = jax.Array | np.ndarray[Any, Any] | float | int | bool
 
 #: A new-style PRNG key, `jax.random.key(seed)`, or an array of them.

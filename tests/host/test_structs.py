@@ -1,6 +1,7 @@
 """The ctypes structures lie in memory as the installed C headers say."""
 
 import ctypes
+import itertools
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ from worldline.host import ffi
 STRUCTS = {
     mujoco_c._BatchConfig: "mjBatchConfig nthread persistent",
     ffi.Span: "XLA_FFI_ByteSpan ptr len",
+    ffi.Sized: "XLA_FFI_Buffer struct_size extension_start ...",
     ffi.Buffer: "XLA_FFI_Buffer struct_size extension_start dtype data rank dims",
     ffi.Attributes: "XLA_FFI_Attrs struct_size extension_start size types names attrs",
     ffi.Version: "XLA_FFI_Api_Version struct_size extension_start major_version minor_version",
@@ -73,7 +75,8 @@ def in_c(tmp_path_factory) -> list[list[int]]:
 @pytest.mark.parametrize("number", range(len(ALL)), ids=[text.split()[0] for _, text in ALL])
 def test_a_structure_lies_as_in_its_header(number, in_c):
     (structure, text), (*offsets, size) = ALL[number], in_c[number]
-    ours = [getattr(structure, name).offset for name, *_ in structure._fields_]
+    fields = [vars(base).get("_fields_", ()) for base in reversed(structure.__mro__)]
+    ours = [getattr(structure, name).offset for name, *_ in itertools.chain(*fields)]
     assert ours == offsets
     if not text.endswith("..."):
         assert ctypes.sizeof(structure) == size

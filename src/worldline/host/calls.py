@@ -39,8 +39,8 @@ from worldline.host.ffi import (
     addresses,
     views,
 )
+from worldline.types import NDArray
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 

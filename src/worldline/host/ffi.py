@@ -21,12 +21,12 @@ from ctypes import (
     c_void_p,
     sizeof,
 )
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import NDArray
 
 #: Of the interface.
 VERSION = 0, 3
@@ -41,12 +41,16 @@ class Span(Structure):
     _fields_ = (("start", c_void_p), ("size", c_size_t))
 
 
-class Buffer(Structure):
+class Sized(Structure):
+    """How most of these structures begin: with their size, and extensions, which are not used."""
+
+    _fields_: ClassVar[Any] = (("struct_size", c_size_t), ("extension", c_void_p))
+
+
+class Buffer(Sized):
     """`XLA_FFI_Buffer`."""
 
     _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
         ("dtype", c_int),
         ("data", c_void_p),
         ("rank", c_int64),
@@ -54,24 +58,20 @@ class Buffer(Structure):
     )
 
 
-class Buffers(Structure):
+class Buffers(Sized):
     """`XLA_FFI_Args` and `XLA_FFI_Rets`."""
 
     _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
         ("size", c_int64),
         ("types", c_void_p),
         ("buffers", c_void_p),  # so many pointers
     )
 
 
-class Attributes(Structure):
+class Attributes(Sized):
     """`XLA_FFI_Attrs`."""
 
     _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
         ("size", c_int64),
         ("types", c_void_p),
         ("names", c_void_p),
@@ -79,26 +79,16 @@ class Attributes(Structure):
     )
 
 
-class Version(Structure):
+class Version(Sized):
     """`XLA_FFI_Api_Version`."""
 
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("major", c_int),
-        ("minor", c_int),
-    )
+    _fields_ = (("major", c_int), ("minor", c_int))
 
 
-class ErrorArguments(Structure):
+class ErrorArguments(Sized):
     """`XLA_FFI_Error_Create_Args`."""
 
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
-        ("message", c_char_p),
-        ("code", c_int),
-    )
+    _fields_ = (("message", c_char_p), ("code", c_int))
 
 
 MakeError = CFUNCTYPE(c_void_p, POINTER(ErrorArguments))
@@ -110,18 +100,16 @@ class TypeId(Structure):
     _fields_ = (("number", c_int64),)
 
 
-class TypeInfo(Structure):
+class TypeInfo(Sized):
     """`XLA_FFI_TypeInfo`."""
 
-    _fields_ = (("struct_size", c_size_t), ("extension", c_void_p), ("delete", c_void_p))
+    _fields_ = (("delete", c_void_p),)
 
 
-class StateArguments(Structure):
+class StateArguments(Sized):
     """`XLA_FFI_State_Set_Args` and `XLA_FFI_State_Get_Args`."""
 
     _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
         ("context", c_void_p),
         ("stage", c_int),
         ("type_id", POINTER(TypeId)),
@@ -132,12 +120,10 @@ class StateArguments(Structure):
 UseState = CFUNCTYPE(c_void_p, POINTER(StateArguments))
 
 
-class Api(Structure):
+class Api(Sized):
     """The beginning of `XLA_FFI_Api`."""
 
     _fields_ = (
-        ("struct_size", c_size_t),
-        ("extension", c_void_p),
         ("version", Version),
         ("internal", c_void_p),
         ("make_error", MakeError),

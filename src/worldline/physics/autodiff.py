@@ -23,11 +23,10 @@ from worldline.host.calls import HostCall, Spec
 from worldline.host.primitive import host_primitive, stack
 from worldline.physics.finite_differences import (
     DifferentiableCall,
-    NDArray,
     backwards,
     forwards,
 )
-from worldline.types import Array
+from worldline.types import Array, NDArray
 
 
 @dataclasses.dataclass(frozen=True)

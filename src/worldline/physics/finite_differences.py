@@ -1,8 +1,8 @@
 """Finite differences in float64 of an engine that runs on the host, many simulations at once.
 
-- Forwards, a tangent moves each world a little along it, to both sides.
-- Backwards, each coordinate of what the derivative is asked in is moved in turn. All moved worlds
-  are rows of one batch, and each one's results are summed up against the cotangents at once: the
+- Forwards, each world is moved a little along its tangent, to both sides.
+- Backwards, each coordinate of the operands is moved in turn. All moved worlds are rows of one
+  batch, and the differences of their results are multiplied with the cotangents at once: the
   Jacobian is never stored.
 
 Orientations move in their tangent space, three coordinates a unit quaternion, as MuJoCo's
@@ -15,14 +15,13 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from worldline.errors import ConfigError
 from worldline.host.calls import HostCall
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import NDArray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ CENTRED = FiniteDifferences()
 
 
 class Chart:
-    """The coordinates in which rows of numbers move: their own, but three for a quaternion.
+    """The coordinates in which rows of numbers move: one a number, but three a unit quaternion.
 
     Args:
         size: numbers in a row.
@@ -89,7 +88,7 @@ class Chart:
         return moved
 
     def to_coordinates(self, values: NDArray, tangent: NDArray) -> NDArray:
-        """A tangent of the rows `(N, E, size)` in coordinates, `(N, E, coordinates)`."""
+        """Tangents of the rows, `(N, E, size)`, as tangents of the coordinates."""
         result = np.zeros((*tangent.shape[:-1], self.coordinates))
         result[..., self._plain_at] = tangent[..., self._plain]
         if not self._turns.size:
@@ -100,7 +99,7 @@ class Chart:
         return result
 
     def from_coordinates(self, values: NDArray, cotangent: NDArray) -> NDArray:
-        """A cotangent of the coordinates as one of the rows: the transpose of the above."""
+        """Cotangents of the coordinates, `(N, E, coordinates)`, as cotangents of the rows."""
         result = np.zeros((*cotangent.shape[:-1], self.size))
         result[..., self._plain] = cotangent[..., self._plain_at]
         if not self._turns.size:
@@ -111,7 +110,7 @@ class Chart:
         return result
 
     def _rates(self, values: NDArray) -> NDArray:
-        """From a change of each quaternion to the rotation vector it makes, `(N, nquat, 3, 4)`."""
+        """How a rotation vector follows from a change of its quaternion, `(N, nquat, 3, 4)`."""
         quaternion = values[:, self._turns]
         squared = np.maximum(np.sum(quaternion**2, axis=-1), 1e-30)
         return 2 * _turning(quaternion) / squared[..., None, None]
@@ -128,17 +127,17 @@ class Axis(NamedTuple):
     """A quantity to differentiate in: where it lies, and how it may move."""
 
     operand: int
-    """Which of the flat operands holds it."""
+    """The number of the flat operand that holds it."""
     start: int
     """Its first column there."""
     chart: Chart
     scale: NDArray
     """The step of each coordinate is `FiniteDifferences.step` times this, `(W, coordinates)`."""
     below: NDArray
-    """How far each coordinate may go down, `(W, coordinates)`, negative; -inf: freely. A bound
-    that a value lies on would spoil a difference over both sides."""
+    """How far down each coordinate may go, `(W, coordinates)`, negative or 0; -inf: freely. A
+    difference across a bound would be wrong."""
     above: NDArray
-    """How far up."""
+    """How far up, positive or 0; inf: freely."""
 
     @classmethod
     def free(cls, operand: int, start: int, chart: Chart, rows: int) -> Axis:
@@ -152,27 +151,28 @@ class Axis(NamedTuple):
 
 
 class Simulations(NamedTuple):
-    """W simulations of a call, as the host sees them, and a way to run others like them."""
+    """The simulations of W worlds, and a way to run others like them."""
 
     operands: list[NDArray]
     """`(W, n)` float64 each."""
     simulate: Callable[[list[NDArray]], tuple[list[NDArray], NDArray]]
-    """Runs at most `limit` rows of operands; gives the outputs with a derivative, `(rows, n)`
-    float64 each, and which rows went well, `(rows,)` bool."""
+    """Runs at most `limit` rows of operands. Returns the outputs that have a derivative,
+    `(rows, n)` float64 each, and which rows went well, `(rows,)` bool."""
     limit: int
+    """The most rows of one call of `simulate`."""
 
 
 class DifferentiableCall(HostCall):
     """A call of the host whose derivatives are finite differences.
 
-    The primitive's first `shareable` operands are what the host reads, a mask of the worlds to run
-    being the very first. The operands after them only carry tangents.
+    The host reads the first `shareable` operands, of which the very first is a mask of the worlds
+    to run, `()` bool. The operands after them only carry tangents.
     """
 
     @property
     @abc.abstractmethod
     def differentiable(self) -> tuple[int, ...]:
-        """Which of the results have a derivative, by number."""
+        """The numbers of the results that have a derivative."""
 
     @property
     @abc.abstractmethod
@@ -190,7 +190,7 @@ class DifferentiableCall(HostCall):
 
     @abc.abstractmethod
     def axes(self, wrt: Sequence[int], simulations: Simulations) -> list[Axis]:
-        """How the operands numbered `wrt` move."""
+        """How the operands of these numbers move."""
 
 
 def forwards(*arrays: NDArray, call: DifferentiableCall, wrt: Sequence[int]) -> list[NDArray]:
@@ -282,7 +282,7 @@ def _differences(
     directions: NDArray | None,
     settings: FiniteDifferences,
 ) -> Iterator[tuple[NDArray, NDArray, list[NDArray]]]:
-    """The derivative of every output along every direction, piece by piece.
+    """The derivative of every output along every direction, as many at once as fit in a batch.
 
     Args:
         simulations: the worlds, W of them.
@@ -311,36 +311,34 @@ def _differences(
         largest = np.abs(along / scale[world]).max(axis=1)
         length = settings.step / np.where(largest > 0, largest, 1.0)
         delta = length[:, None] * along
-        up, down = (
-            ((side * delta >= below[world]) & (side * delta <= above[world])).all(axis=1)
-            for side in (1, -1)
-        )
-        # A side that is out of bounds is left out; where both are, so be it.
-        ends = np.stack([up | ~down, -(down | ~up).astype(int)])
-        if base is not None:
-            ends = np.where(ends[:1] == 1, 1, -1)
-        outputs, good = simulations.simulate(
-            [
-                np.concatenate(parts)
-                for parts in zip(
-                    *(_moved(simulations, axes, world, end[:, None] * delta) for end in ends),
-                    strict=True,
-                )
-            ]
-        )
+        ends = _ends(delta, below[world], above[world], settings.centred)
+        moved = (_moved(simulations, axes, world, end[:, None] * delta) for end in ends)
+        outputs, good = simulations.simulate(list(map(np.concatenate, zip(*moved, strict=True))))
+        sides = [output.reshape(len(ends), len(pairs), -1) for output in outputs]
         sound: NDArray = np.all(good.reshape(len(ends), -1), axis=0)
-        if base is not None:
+        if base is None:
+            width, others = ends[0] - ends[1], [side[1] for side in sides]
+        else:
+            width, others = ends[0], [output[world] for output in base[0]]
             sound = sound & base[1][world]
-        width = (ends[0] - (ends[1] if base is None else 0)) * length
         derivatives = []
-        for i, output in enumerate(outputs):
-            sides = output.reshape(len(ends), len(pairs), -1)
-            other = sides[1] if base is None else base[0][i][world]
-            difference = (sides[0] - other) / width[:, None]
+        for side, other in zip(sides, others, strict=True):
+            difference = (side[0] - other) / (width * length)[:, None]
             # A world of which a neighbour fails has no derivative; zero, and not NaN.
             valid = sound[:, None] & np.isfinite(difference)
             derivatives.append(np.where(valid, difference, 0.0))
         yield world, direction, derivatives
+
+
+def _ends(delta: NDArray, below: NDArray, above: NDArray, centred: bool) -> NDArray:
+    """How many times `delta`, `(P, n)`, to move for each end of a difference.
+
+    Both ways, `(2, P)`; one way where a bound, `(P, n)`, forbids the other, and wherever
+    differences are not `centred`, `(1, P)`. Where the bounds forbid both ways, they are passed.
+    """
+    up, down = (((side * delta >= below) & (side * delta <= above)).all(axis=1) for side in (1, -1))
+    ends = np.stack([up | ~down, -(down | ~up).astype(int)])
+    return ends if centred else np.where(ends[:1] == 1, 1, -1)
 
 
 def _in_pieces(simulations: Simulations, worlds: int) -> tuple[list[NDArray], NDArray]:

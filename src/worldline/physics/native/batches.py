@@ -8,10 +8,11 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import functools
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal
 
 import mujoco
 import numpy as np
@@ -19,10 +20,9 @@ import numpy as np
 from worldline.errors import ModelError
 from worldline.model import Model
 from worldline.mujoco_c import Batch
-from worldline.physics.base import Reads
+from worldline.physics.base import KEPT_BATCHES, Reads
 from worldline.physics.native.constants import LastDerived, RowConstants
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import NDArray
 
 #: The parts of a state that are real numbers and travel on their own, beside the words.
 MOVING = ("qpos", "qvel", "act")
@@ -53,15 +53,15 @@ _AFTER_STEP = {
     "subtree_angmom": _VELOCITIES,
 }
 
-#: Inputs that are zero until they are given. No call changes them; so a state does not hold those
-#: that never are.
+#: Inputs that are zero until they are given, and that no call changes. A state does not hold those
+#: of them that are never given.
 _ZERO_UNTIL_GIVEN = ("ctrl", "qfrc_applied", "xfrc_applied", "userdata")
 
 #: Model fields that a default state comes from. Where none of them varies, a reset is a copy of
 #: one row.
 _RESET_READS = {"qpos0", "body_pos", "body_quat", "eq_active0"}
 
-#: Warnings after which MuJoCo has reset a simulation, or dropped its controls, in silence.
+#: The warnings with which MuJoCo resets a simulation, or sets its controls to zero.
 _DIVERGED = [
     int(mujoco.mjtWarning.mjWARN_BADQPOS),
     int(mujoco.mjtWarning.mjWARN_BADQVEL),
@@ -69,17 +69,16 @@ _DIVERGED = [
     int(mujoco.mjtWarning.mjWARN_BADCTRL),
 ]
 
-#: What MuJoCo says of the islands that it found.
+#: The fields that tell which islands MuJoCo found.
 _ISLANDS = {"nisland", "nidof"}
 
-_KEPT_BATCHES = 16
-
-#: Rows of a thread in a batch that keeps an MjData for each row. Such a row takes a quarter of a
-#: megabyte (an ant, a humanoid), and more of them do not stay in a processor's caches.
+#: The most rows a thread in a batch that keeps an MjData for each row. Such a row takes a quarter
+#: of a megabyte (an ant, a humanoid), and more rows do not fit into a processor's caches.
 _ROWS_A_THREAD = 128
 
-#: Up to so many rows start on the caller's thread alone, where no constants are to be derived: to
-#: wake others would take longer.
+#: Up to this many rows start on the caller's thread alone, where no constants are to be derived: to
+#: wake other threads would take longer. One pendulum, which starts often, gains a third of its
+#: time.
 _FEW_ROWS = 16
 
 
@@ -90,25 +89,16 @@ class Operation:
     kind: Literal["start", "step"]
     substeps: int
     inputs: tuple[str, ...]
-    """Fields of MjData that are written before."""
+    """The fields of MjData that are written first."""
     variation: tuple[str, ...]
-    """Fields of MjModel that each row has its own of."""
-
-    def parts(
-        self, operands: Sequence[NDArray]
-    ) -> tuple[Sequence[NDArray], dict[str, NDArray], Sequence[NDArray]]:
-        """Of operands, in their order: where it begins, its inputs by name, and its constants."""
-        first = 1 if self.kind == "step" else 2
-        last = first + len(self.inputs)
-        inputs = dict(zip(self.inputs, operands[first:last], strict=True))
-        return operands[:first], inputs, operands[last:]
+    """The fields of MjModel of which each row has its own."""
 
 
 class BatchPool:
     """The batches in which the calls of one device run, one call at a time.
 
-    A device has its own since a row's constants are written, and what follows from them derived,
-    only where they are not those that the row holds: another device's worlds would have other ones.
+    Each device has a pool of its own. A row remembers its constants, and they are written, and what
+    follows from them derived, only where they change; worlds of another device would change them.
 
     Args:
         model: what is simulated.
@@ -125,19 +115,19 @@ class BatchPool:
         options: mujoco.MjModel | None = None,
     ) -> None:
         self.lock = threading.Lock()
-        """To be held from a call of `batch` until its answer is read."""
-        self._model, self._reads, self._num_threads = model, reads, num_threads
-        self._compiled = _solved_at_once(options or model.mj, reads)
+        """Whoever calls `batch` holds it until he has read the results."""
+        self._num_threads = num_threads
         self._after_step = bool(_after_step(reads))
-        self._batches: collections.OrderedDict[_BatchKey, SimulationBatch] = (
-            collections.OrderedDict()
-        )
-        self._last_derived: dict[tuple[str, ...], LastDerived] = {}
+        compiled = _solved_at_once(options or model.mj, reads)
+        derived: collections.defaultdict[Any, LastDerived] = collections.defaultdict(LastDerived)
+        make = functools.partial(SimulationBatch, compiled, model, reads, derived)
+        self._batches = functools.lru_cache(KEPT_BATCHES)(make)
 
     def portions(self, rows: int, operation: Operation) -> list[slice]:
-        """The rows of an operation in portions, each to be run in one batch, one after another.
+        """Splits the rows of an operation into portions, which run one after another in one batch.
 
-        Rows that hold constants are one portion: others would write theirs over them each time.
+        Where each row has its own constants, all rows are one portion: a second portion in the same
+        batch would write other constants over them at each call.
         """
         most = rows
         if self._persistent(operation) and not operation.variation:
@@ -147,53 +137,27 @@ class BatchPool:
         return [slice(*pair) for pair in itertools.pairwise(ends)]
 
     def batch(self, rows: int, operation: Operation) -> SimulationBatch:
-        """The batch in which an operation on so many rows is done."""
-        begins = operation.kind == "start"
-        brief = begins and rows <= _FEW_ROWS and not operation.variation
-        key = _BatchKey(
-            rows,
-            operation.variation,
-            threads=1 if brief else self._num_threads,
-            persistent=self._persistent(operation),
-        )
-        if key not in self._batches:
-            self._batches[key] = self._make(key)
-            if len(self._batches) > _KEPT_BATCHES:
-                self._batches.popitem(last=False)
-        self._batches.move_to_end(key)
-        return self._batches[key]
+        """The batch in which an operation on `rows` rows runs."""
+        brief = operation.kind == "start" and rows <= _FEW_ROWS and not operation.variation
+        threads = 1 if brief else self._num_threads
+        return self._batches(rows, operation.variation, threads, self._persistent(operation))
 
     def _persistent(self, operation: Operation) -> bool:
-        """Whether the batch of an operation keeps an MjData for each row."""
+        """Whether the batch of an operation keeps an MjData for each row.
+
+        Functions that are called after a step find there what the step left. At a start none is
+        called: what they would compute stays as `mj_resetData` leaves it.
+        """
         return operation.kind == "step" and self._after_step
-
-    def _make(self, key: _BatchKey) -> SimulationBatch:
-        last_derived = self._last_derived.setdefault(key.variation, LastDerived())
-        try:
-            batch = Batch(self._compiled, key.rows, key.threads, key.persistent)
-            return SimulationBatch(batch, self._model, self._reads, key.variation, last_derived)
-        except ValueError as error:
-            raise ModelError(str(error)) from error
-
-
-class _BatchKey(NamedTuple):
-    """What batches are told apart by."""
-
-    rows: int
-    variation: tuple[str, ...]
-    threads: int
-    persistent: bool
-    """Whether functions are called after a step, which are to find what it left. In a batch for
-    starts none ever is: what they would compute stays as after `mj_resetData`."""
 
 
 def _solved_at_once(model: mujoco.MjModel, reads: Reads) -> mujoco.MjModel:
-    """The model without a search for islands, where it can have no more than one.
+    """The model without MuJoCo's search for islands, where it can have no more than one.
 
-    MuJoCo solves the constraints of trees that do not touch each other apart. A robot alone is one
-    tree: to find that out, and to copy it to where islands are solved and back, takes up to a tenth
-    of a step and changes no bit of it. (From MuJoCo 3.17 on, where a solver's tolerance is relative
-    to the same inertia with islands and without.)
+    MuJoCo solves islands, trees of bodies that do not touch each other, one by one. A lone robot is
+    one tree: the search for islands, and the copies to and fro, take up to a tenth of its step and
+    change no bit of it. (So it is from MuJoCo 3.17 on, where a solver's tolerance is relative to
+    the same inertia with islands and without.)
     """
     if model.ntree != 1 or _ISLANDS.intersection(reads.named):
         return model
@@ -209,27 +173,45 @@ def _after_step(reads: Reads) -> tuple[str, ...]:
 
 
 class SimulationBatch:
-    """A batch of simulations as scratch memory, and the views through which it is read."""
+    """A batch of simulations as scratch memory, and the views through which it is read.
+
+    Args:
+        compiled: what runs.
+        model: the same model, perhaps with other options, by which fields are described.
+        reads: what is read of it.
+        derived: what MuJoCo derived last, for each variation; shared by batches of one model.
+        rows: the number of simulations.
+        variation: the fields of MjModel that each row has its own of.
+        threads: the number of threads.
+        persistent: whether each row keeps an MjData.
+
+    Raises:
+        ModelError: MuJoCo cannot batch the model, or give a field of `reads`.
+    """
 
     def __init__(
         self,
-        batch: Batch,
+        compiled: mujoco.MjModel,
         model: Model,
         reads: Reads,
+        derived: Mapping[tuple[str, ...], LastDerived],
+        rows: int,
         variation: tuple[str, ...],
-        last_derived: LastDerived,
+        threads: int,
+        persistent: bool,
     ) -> None:
-        self.batch = batch
-        self.failed = np.zeros(batch.rows, bool)
-        self.after_step = _after_step(reads)
-        outputs = {
-            name: batch.output(name, model.data_field(name)[1])
-            for name in reads.named
-            if name not in _STATE
-        }
-        self.views = {name: batch.component(part) for name, part in _STATE.items()} | outputs
+        named = {name: model.data_field(name)[1] for name in reads.named if name not in _STATE}
         varied = {name: model.constant(name).dtype for name in variation}
-        self.constants = RowConstants(batch, varied, last_derived)
+        try:
+            batch = Batch(compiled, rows, threads, persistent)
+            outputs = {name: batch.output(name, dtype) for name, dtype in named.items()}
+            self.constants = RowConstants(batch, varied, derived[variation])
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+        self.batch = batch
+        self.failed = np.zeros(rows, bool)
+        self.after_step = _after_step(reads)
+        self.views = {name: batch.component(part) for name, part in _STATE.items()} | outputs
         self.numbers = StateNumbers(batch.state, self.views, reads)
         moving, fields = ([self.views[name] for name in them] for them in (MOVING, reads.fields))
         self._read = [self.views["time"], *moving, *fields]
@@ -248,7 +230,7 @@ class SimulationBatch:
         ids: NDArray | None,
         results: Sequence[NDArray],
     ) -> None:
-        """Writes rows in, runs them, copies them out.
+        """Writes worlds into rows, runs them and copies the results out.
 
         Args:
             operation: what to do.
@@ -271,9 +253,12 @@ class SimulationBatch:
     def advance(
         self, operation: Operation, operands: Sequence[NDArray], ids: NDArray | None
     ) -> None:
-        """Writes rows in and runs them."""
+        """Writes worlds into rows and runs them; `self` then holds the results."""
         at = slice(None) if ids is None else ids
-        begin, inputs, constants = operation.parts(operands)
+        first = 1 if operation.kind == "step" else 2
+        last = first + len(operation.inputs)
+        begin, constants = operands[:first], operands[last:]
+        inputs = dict(zip(operation.inputs, operands[first:last], strict=True))
         self.failed.fill(False)
         if constants:
             self.failed[self.constants.write(constants, ids)] = True
@@ -287,7 +272,7 @@ class SimulationBatch:
         self._step(operation.substeps, ids)
 
     def diverged(self) -> NDArray:
-        """Which rows did not end where they should, `(rows,)` bool."""
+        """Which rows failed in the last call, or were warned of, `(rows,)` bool."""
         return self.failed | self.batch.warned(_DIVERGED)
 
     def _write(self, values: Mapping[str, NDArray], at: Any) -> None:
@@ -324,8 +309,10 @@ class SimulationBatch:
 
 
 class StateNumbers:
-    """The float64 numbers that a state is: the columns of a batch's rows without those of inputs
-    that are never given, and after them what `Reads.changes` names beside them.
+    """Where the float64 numbers of a world's state come from in a batch.
+
+    First come the columns of `Batch.state` (`mjSTATE_INTEGRATION`), without those of inputs that
+    are never given; then the fields of `Reads.changes` that are not among them.
 
     Args:
         state: a batch's state.
@@ -339,33 +326,33 @@ class StateNumbers:
         held = np.ones(state.shape[1], bool)
         for name in _ZERO_UNTIL_GIVEN:
             held[spans[name]] = name in reads.inputs
-        #: The columns of a batch's state, in the order of the numbers.
+        #: The columns of the batch's state that are among the numbers, in order.
         self.held = np.flatnonzero(held)
         self._parts = _runs(self.held)
         tracked = [name for name in reads.changes if name != "qpos"]
-        #: Live views of what follows.
+        #: The fields that follow them, as live views `(rows, n)`.
         self.tracked = [views[name] for name in tracked]
         ends = np.cumsum([len(self.held), *(view.shape[1] for view in self.tracked)]).tolist()
         self.size = ends[-1]
-        #: Where the time, what is `MOVING` and what changes are among the numbers.
+        #: Which numbers are the time, `MOVING` and the fields of `Reads.changes`.
         self.columns = {name: self._place(spans[name]) for name in ("time", *MOVING)}
         self._after = [slice(*pair) for pair in itertools.pairwise(ends)]
         self.columns |= dict(zip(tracked, self._after, strict=True))
 
     def put(self, numbers: NDArray, at: Any) -> None:
-        """Writes states, `(rows, n)`, to the rows `at`."""
+        """Writes the numbers of worlds, `(rows, n)`, into the rows `at`."""
         for here, there in self._parts:
             self._state[at, there] = _rows(numbers, at)[:, here]
 
     def take(self, numbers: NDArray) -> None:
-        """Copies the states of all rows out."""
+        """Copies the numbers of all rows out, into `(rows, n)`."""
         for here, there in self._parts:
             numbers[:, here] = self._state[:, there]
         for here, view in zip(self._after, self.tracked, strict=True):
             numbers[:, here] = view
 
     def _place(self, span: slice) -> slice:
-        """Where columns that are held are among the numbers."""
+        """The columns of the numbers that hold these columns of the state."""
         start = int(np.searchsorted(self.held, span.start))
         return slice(start, start + span.stop - span.start)
 

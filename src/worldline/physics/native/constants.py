@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import mujoco
 import numpy as np
 
 from worldline.mujoco_c import Batch
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import NDArray
 
 
 class LastDerived:
-    """Where `mj_setConst` ran last, among the batches that share this.
+    """The rows in which `mj_setConst` ran last, among the batches that share this object.
 
-    A world that begins an episode has its constants in one batch where it starts, and in another
-    where it steps: what the first derived from them is right for the second.
+    At the start of an episode a world gets its constants in one batch, and at its first step in
+    another. What MuJoCo derived from them in the first is copied to the second.
     """
 
     def __init__(self) -> None:
         self.where: RowConstants | None = None
         self.rows: dict[bytes, int] = {}
-        """The row of `where` that holds what follows from constants."""
+        """The row of `where` in which MuJoCo derived from these constants (their bytes)."""
 
 
 class RowConstants:
-    """Constants that are written to a row only where they are not those that it holds.
+    """The constants of each row of a batch, which are written only where they change.
 
     Args:
-        batch: whose rows.
-        fields: name of each field that varies, and its dtype in MuJoCo.
-        last: to be shared by batches of one model in which the same fields vary.
+        batch: the batch.
+        fields: the dtype in MuJoCo of each field that varies, by name.
+        last: shared by the batches of one model in which the same fields vary.
     """
 
     def __init__(
@@ -46,28 +45,28 @@ class RowConstants:
         ends = np.cumsum([0, *(values.shape[1] for values in expanded)]).tolist()
         columns = [slice(*pair) for pair in itertools.pairwise(ends)]
         self._fields = list(zip(expanded, columns, strict=True))
-        """Each field, and where it stands in `_held`."""
+        """The batch's array of each field, and the columns of `_held` with the same values."""
         self._deriving = ends[sum(map(_derives, order))]
-        """So many columns in front are those from which something follows."""
+        """How many of the first columns of `_held` hold fields that `mj_setConst` reads."""
         outputs = set(mujoco.MjModel._setconst_outputs)
         stands = [name in outputs and not _derives(name) for name in order]
         self._standing = list(itertools.compress(self._fields, stands))
-        """Fields whose values take the place of what MuJoCo derives."""
+        """The fields that `mj_setConst` writes but that are given: the given values stand."""
         self._held = np.zeros((batch.rows, ends[-1]))
         self._unknown = np.ones(batch.rows, bool)
-        """Rows that were not written yet, or that MuJoCo could not derive anything from."""
+        """The rows that were not written yet, or in which `mj_setConst` failed."""
         self._derived: dict[str, NDArray] = {}
-        """What follows, as far as rows have their own: the bytes of a field, live `(rows, n)`."""
+        """The fields that `mj_setConst` writes, if each row has its own: live bytes `(rows, n)`."""
 
     def write(self, values: Sequence[NDArray], ids: NDArray | None) -> NDArray:
-        """Makes rows hold `values`, and what follows from them.
+        """Writes constants into rows, and lets MuJoCo derive what follows from them.
 
         Args:
             values: for each field `(rows, n)`, or `(1, n)` where all rows have the same.
             ids: which rows, int32; None for all.
 
         Returns:
-            The rows that MuJoCo could not derive anything from, int32.
+            The rows in which `mj_setConst` failed, int32.
         """
         given = np.empty_like(self._held)
         for place, (_, columns) in zip(self._order, self._fields, strict=True):
@@ -91,7 +90,7 @@ class RowConstants:
         return failed
 
     def _derive(self, rows: NDArray) -> NDArray:
-        """Lets follow what does in rows whose constants have changed; returns those that failed."""
+        """Derives what follows in rows whose constants changed; returns those that failed."""
         left = self._copied(rows)
         if not len(left):
             return left
@@ -103,7 +102,7 @@ class RowConstants:
         return left[~good]
 
     def _copied(self, rows: NDArray) -> NDArray:
-        """Copies what follows to rows from where it was derived last; returns the others."""
+        """Copies what follows into rows from where it was derived last; returns the other rows."""
         where = self._last.where
         # In a batch of its own, rows that it was derived in may hold other constants by now.
         if where is None or where is self or where._derived.keys() != self._derived.keys():
@@ -116,7 +115,7 @@ class RowConstants:
         return rows[~found]
 
     def _read(self, rows: NDArray) -> list[bytes]:
-        """The constants in rows from which something follows."""
+        """The bytes of the constants in rows that `mj_setConst` reads."""
         return [row.tobytes() for row in self._held[rows, : self._deriving]]
 
 

@@ -17,7 +17,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,9 +46,7 @@ from worldline.physics.native.perturbations import (
     converging,
     quaternions,
 )
-from worldline.types import Array, ArrayLike, Variation
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import Array, ArrayLike, NDArray, Variation
 
 #: Memory of MuJoCo's solvers: not every call writes it, so it may hold another world's numbers.
 _SCRATCH = frozenset(("qDeriv", "qH", "qHDiagInv", "qLU", "solver_niter", "solver_nnz"))
@@ -56,7 +54,7 @@ _SCRATCH = frozenset(("qDeriv", "qH", "qHDiagInv", "qLU", "solver_niter", "solve
 #: Options of a model with which a step depends on more than the integration state.
 _OUTSIDE_STATE = (mujoco.mjtEnableBit.mjENBL_SLEEP, mujoco.mjtEnableBit.mjENBL_IPC)
 
-#: Rows of a batch that runs the moved worlds of a derivative.
+#: The rows of the batch in which the moved worlds of a derivative run.
 _GRADIENT_ROWS = 256
 
 
@@ -64,11 +62,11 @@ class NativeState(NamedTuple):
     """What this engine keeps of a world between two steps."""
 
     words: Array
-    """MuJoCo's integration state, without inputs that are never given, and those fields of
-    `Reads.changes` that are not part of it: float64, as `(n,)` uint32."""
+    """MuJoCo's integration state without the inputs that are never given, and the fields of
+    `Reads.changes` that are not part of it: float64 numbers as uint32, two words each, `(n,)`."""
     tracked: dict[str, Array]
-    """For each of `Reads.changes` but `qpos` an array whose tangent is the field's; its value
-    means nothing. The next step's change begins here."""
+    """An array for each of `Reads.changes` but `qpos`. Its tangent is that of the field at the end
+    of the step, from which that of the next change is taken; its value means nothing."""
 
 
 class NativePhysics(Physics):
@@ -155,8 +153,14 @@ class NativePhysics(Physics):
     ) -> PhysicsState:
         """Binds the primitive and names what it returns.
 
-        The `moving` are what `words` hold already: the host does not read them, but words have no
-        tangents, and these have.
+        Args:
+            operation: what to do.
+            begin: where it begins: the words of a state, or `qpos` and `qvel`.
+            inputs: the inputs to write.
+            variation: the world's own constants.
+            mask: whether to run the world, `()` bool.
+            moving: `MOVING` of the state. The words hold them already, so that the host does not
+                read them; but words, being integers, have no tangents, and these have.
         """
         operands = [jnp.asarray(mask, bool), *begin]
         operands += [jnp.asarray(inputs[name], jnp.float32) for name in operation.inputs]
@@ -189,7 +193,7 @@ class NativePhysics(Physics):
         return whole
 
     def _pool(self, device: int = 0, devices: int = 1) -> BatchPool:
-        """The batches of one of the devices of this process that share its cores."""
+        """The batches of one device of this process; the devices share its cores."""
         key = (device, devices)
         if key not in self._pools:  # of two made at once, by two threads, one stays
             num_threads = max(1, self.num_threads // devices)
@@ -198,7 +202,7 @@ class NativePhysics(Physics):
 
 
 def _result_specs(model: Model, reads: Reads, words: int) -> dict[str | tuple[str, str], Spec]:
-    """Shape and dtype of each result of a call, of one world, by name and in order.
+    """The shape and dtype of each result of one world, by name and in order.
 
     Args:
         model: what is simulated.
@@ -226,32 +230,34 @@ def _result_specs(model: Model, reads: Reads, words: int) -> dict[str | tuple[st
 class _NativeCall(DifferentiableCall):
     """An operation of an engine on all worlds.
 
-    Its operands are a mask of the worlds to run, where they begin (`words`, or `qpos` and `qvel`),
-    the inputs and the constants of the operation, and `MOVING`, which only carry tangents. On
-    several devices the device's number comes last.
+    Its operands are the mask of the worlds to run; where they begin: `words`, or `qpos` and
+    `qvel`; the inputs and the constants of the operation; and `MOVING`, which only carry tangents.
+    With several devices, the number of the device comes last.
     """
 
     operation: Operation
     physics: NativePhysics
     devices: int = 1
-    """Devices of this process that run the program side by side."""
+    """How many devices of this process run the program side by side."""
 
     @functools.cached_property
     def name(self) -> str:
         """The name of the call."""
         return f"{self.physics.digest} {self.operation} {self.devices}"
 
-    @property
-    def _names(self) -> tuple[str, ...]:
-        """The operands that the host reads, without the mask."""
-        operation = self.operation
+    @functools.cached_property
+    def _read(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each operand that the host reads, in order, without the mask."""
+        physics, operation = self.physics, self.operation
         begin = ("words",) if operation.kind == "step" else MOVING[:2]
-        return (*begin, *operation.inputs, *operation.variation)
+        shapes = {name: physics._results[name][0] for name in begin}
+        shapes |= {name: physics.input_shape(name) for name in operation.inputs}
+        return shapes | {name: physics.model.constant(name).shape for name in operation.variation}
 
     @property
     def shareable(self) -> int:
-        """The operands that the host reads."""
-        return 1 + len(self._names)
+        """How many operands the host reads."""
+        return 1 + len(self._read)
 
     @property
     def results(self) -> list[Spec]:
@@ -265,8 +271,8 @@ class _NativeCall(DifferentiableCall):
 
     @property
     def differentiable(self) -> tuple[int, ...]:
-        """The real numbers without the time, which moves with nothing, and without the change of
-        `qpos`, whose derivative follows from that of `qpos`.
+        """The numbers of the real results, but for the time, whose derivative is zero, and the
+        change of `qpos`, whose derivative follows from that of `qpos`.
         """
         none, specs = ("time", ("change", "qpos")), enumerate(self.physics._results.items())
         return tuple(i for i, (name, (_, kind)) in specs if kind == np.float32 and name not in none)
@@ -274,13 +280,8 @@ class _NativeCall(DifferentiableCall):
     @property
     def operand_shapes(self) -> list[tuple[int, ...]]:
         """The shape of every operand of one world."""
-        physics, operation = self.physics, self.operation
-        begin = self._names[: len(self._names) - len(operation.inputs + operation.variation)]
-        shapes: list[tuple[int, ...]] = [()]
-        shapes += [physics._results[name][0] for name in begin]
-        shapes += [physics.input_shape(name) for name in operation.inputs]
-        shapes += [physics.model.constant(name).shape for name in operation.variation]
-        return shapes + [physics._results[name][0] for name in MOVING]
+        moving = (self.physics._results[name][0] for name in MOVING)
+        return [(), *self._read.values(), *moving]
 
     def simulations(self, operands: Sequence[NDArray]) -> Simulations:
         """The simulations of operands `(W, n)`, all of which are to be run."""
@@ -288,28 +289,28 @@ class _NativeCall(DifferentiableCall):
         return Simulations(numbers, self._simulate, _GRADIENT_ROWS)
 
     def axes(self, wrt: Sequence[int], simulations: Simulations) -> list[Axis]:
-        """How the operands numbered `wrt` move."""
+        """How the operands of these numbers move."""
         return [self._axis(number - 1, simulations.operands) for number in wrt]
 
     def _axis(self, index: int, operands: Sequence[NDArray]) -> Axis:
         """How an operand moves; the mask is not counted."""
-        physics, names = self.physics, (*self._names, *MOVING)
-        name, rows = names[index], len(operands[0])
-        if index >= len(self._names):  # part of the words
+        physics, names, rows = self.physics, (*self._read, *MOVING), len(operands[0])
+        name = names[index]
+        if index >= len(self._read):  # part of the words
             columns = physics._numbers.columns[name]
             plain = Chart(columns.stop - columns.start)
             chart = physics._qpos_chart if name == "qpos" else plain
             return Axis.free(0, columns.start, chart, rows)
-        if self.operation.kind == "start" and index == 0:
+        if name == "qpos":
             return Axis.free(0, 0, physics._qpos_chart, rows)
         values = operands[index]
         axis = Axis.free(index, 0, Chart(values.shape[1]), rows)
-        if index >= len(self._names) - len(self.operation.variation):
+        if name in self.operation.variation:
             return constant_axis(axis, name, values)
         return control_axis(axis, values, physics.model.mj) if name == "ctrl" else axis
 
     def _simulate(self, operands: list[NDArray]) -> tuple[list[NDArray], NDArray]:
-        """Runs rows of operands, as `Simulations.simulate`."""
+        """What `Simulations.simulate` does: runs rows of operands, at most `_GRADIENT_ROWS`."""
         number = len(operands[0])
         ids = None if number == _GRADIENT_ROWS else np.arange(number, dtype=np.int32)
         if ids is not None:
@@ -363,7 +364,7 @@ class _NativeCall(DifferentiableCall):
 
 
 def _numbers(array: NDArray) -> NDArray:
-    """`(rows, ...)` as `(rows, n)`; words as the float64 that they are."""
+    """An array `(rows, ...)` as `(rows, n)`; words become the float64 numbers that they hold."""
     flat = array.reshape(len(array), math.prod(array.shape[1:]))
     return flat.view(np.float64) if flat.dtype == np.uint32 else flat
 
@@ -375,9 +376,9 @@ def _usable_cores() -> int:
 
 
 def _lower(ctx: Any, *operands: Any, call: _NativeCall, lead: int) -> Sequence[Any]:
-    """A call of the host.
+    """Calls the host, with the operands that it reads.
 
-    Within `jax.shard_map` over several devices of this process, the host is told which calls.
+    Within `jax.shard_map` over several devices of this process, it also gets the device's number.
     """
     read, avals = list(operands[: call.shareable]), ctx.avals_in[: call.shareable]
     mesh = getattr(ctx.module_context.axis_context, "mesh", None)
@@ -391,7 +392,7 @@ def _lower(ctx: Any, *operands: Any, call: _NativeCall, lead: int) -> Sequence[A
 
 @jax.custom_jvp
 def _since(change: Array, after: Array, before: Array) -> Array:
-    """A change as it is; its tangent is that of the field after, less that of the field before."""
+    """The change of a field; its tangent is the difference of the tangents after and before."""
     del after, before
     return change
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeAlias
 
 import mujoco
 import numpy as np
 
 from worldline.physics.finite_differences import Axis
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import NDArray
 
 
 def quaternions(model: mujoco.MjModel) -> list[int]:
