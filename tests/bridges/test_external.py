@@ -13,7 +13,7 @@ from puck_twin import MODES, HandwrittenPuck, PuckWithDict, programs
 import toys
 from worldline.bridges.external import ExternalWorlds, StaleStateError
 from worldline.bridges.gymnasium import VectorEnv
-from worldline.bridges.seeds import seed_keys
+from worldline.bridges.resets import seed_keys
 from worldline.errors import ConfigError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.sac import SACConfig, sac

@@ -12,7 +12,7 @@ from puck_twin import LIMIT, PuckWithDict, puck
 
 import toys
 import worldline
-from worldline.bridges.seeds import seed_keys
+from worldline.bridges.resets import seed_keys
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.rendering.frames import FrameRenderer
 

@@ -13,7 +13,7 @@ from puck_twin import puck
 
 import toys
 import worldline
-from worldline.bridges.seeds import seed_keys
+from worldline.bridges.resets import seed_keys
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchrl")

@@ -1,4 +1,4 @@
-"""One world as a `dm_env.Environment`, for those who come from dm_control."""
+"""One world as a `dm_env.Environment`, the interface of dm_control."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc] # as in sb3.py
         return dm_env.restart(obs)
 
     def step(self, action: NDArray) -> dm_env.TimeStep:
-        """The next time step; the first of an episode where there is none to go on with.
+        """The next time step; after the last of an episode, the first of the next.
 
         Raises:
             ActionError: a wrong shape or dtype, or a number that is not finite.
@@ -89,7 +89,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc] # as in sb3.py
         return _spec(self._env.action_space, "action")
 
     def close(self) -> None:
-        """Lets the world go."""
+        """Frees the world."""
         self._env.close()
 
 

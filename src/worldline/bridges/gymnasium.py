@@ -1,7 +1,7 @@
-"""Worlds as Gymnasium environments: one, or a vector of them in each of the three reset modes.
+"""Worlds as Gymnasium environments: one world here, a vector of them in `worldline.bridges.vector`.
 
-The tasks are registered with Gymnasium as `worldline/gym-ant-v0` and so on; see
-`worldline.bridges.registration`. The vector environment is that of `worldline.bridges.vector`.
+Importing this module registers the tasks with Gymnasium, as `worldline/gym-ant-v0` and so on; see
+`worldline.bridges.registration`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gymnasium.vector import AutoresetMode
 
 from worldline.bridges import registration
 from worldline.bridges.external import ExternalWorlds
-from worldline.bridges.frames import RENDER_SIZE
-from worldline.bridges.seeds import seed_keys
+from worldline.bridges.render import RENDER_SIZE
+from worldline.bridges.resets import seed_keys
 from worldline.bridges.vector import (
     RENDER_MODES,
     EpisodeOverError,
@@ -89,7 +89,8 @@ class Env(gymnasium.Env[HostObservation, NDArray]):
         """Begins an episode.
 
         Args:
-            seed: decides this episode and those after it; None goes on.
+            seed: decides this episode and those after it; None goes on with the present random
+                numbers.
             options: may hold `variation`, the world's constants, MjModel field name to the whole
                 field's value; and `context`, the values of context features.
 
@@ -125,7 +126,7 @@ class Env(gymnasium.Env[HostObservation, NDArray]):
         return None if frames is None else frames[0]
 
     def close(self) -> None:
-        """Lets the world go."""
+        """Frees the world and the renderer."""
         self._vector.close()
 
 
@@ -142,7 +143,7 @@ def make_vector_env(
     domain: DomainLike | None = None,
     **config: Any,
 ) -> VectorEnv:
-    """What `gymnasium.make_vec("worldline/...", num_envs)` calls; its keywords go here.
+    """Makes a `VectorEnv`; `gymnasium.make_vec("worldline/...", num_envs)` calls it.
 
     Args:
         num_envs: the number of worlds.
@@ -164,7 +165,7 @@ def make_vector_env(
 
 
 def register_tasks() -> None:
-    """Registers with Gymnasium every task of `worldline.list_tasks()`, also those of your own."""
+    """Registers with Gymnasium every task of `worldline.list_tasks()`, your own included."""
     names = registry.list_tasks()
     registration.register_all({name: registry.task_class(name).episode_length for name in names})
 
@@ -180,7 +181,7 @@ def _environment(
 
 
 def _scalar(value: Any) -> Any:
-    """A number of a single environment's info: Gymnasium stacks Python's bool, but not NumPy's."""
+    """A number of an info. Gymnasium's vectors stack Python's bool, but not NumPy's."""
     return bool(value) if isinstance(value, np.bool_) else value
 
 

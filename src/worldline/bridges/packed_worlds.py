@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,21 +12,13 @@ import jax.numpy as jnp
 from worldline.bridges.caller_thread import jit_on_caller_thread
 from worldline.bridges.packing import Packing
 from worldline.bridges.stepper import without_ranges
+from worldline.env.resets import where_rows
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.types import Array, Key
 
 #: Names of the worlds' rows of 32-bit words, and of their real numbers alone.
 WORLD, REALS = "world", "world_reals"
 FLAGS = ("done", "terminated", "truncated")
-
-
-class Advance(NamedTuple):
-    """The results of a step, as dicts by name."""
-
-    given: dict[str, Array]
-    """The worlds after the step, the true successor, and `reward` and the flags, `(B, 1)` each."""
-    begun: dict[str, Array]
-    """The observation to act on next: that of the new episode where one ended."""
 
 
 class PackedWorlds:
@@ -58,7 +50,7 @@ class PackedWorlds:
         self.pull = jit_on_caller_thread(worlds, self._pull)
 
     def _start(self, keys: Key) -> dict[str, Array]:
-        """All worlds at the start of their first episode, from their keys."""
+        """All worlds at the start of their first episode, from their keys, `(B,)`."""
         return self._seen(self._worlds.reset(keys))
 
     def _begin(self, world: Array, rows: Array) -> dict[str, Array]:
@@ -66,8 +58,8 @@ class PackedWorlds:
         return self._seen(self._worlds.reset_where(self._unpack(world), rows))
 
     def _put(self, world: Array, given: Array, rows: Array) -> dict[str, Array]:
-        """Worlds that were given in the rows of a mask."""
-        return self._seen(self._unpack(_where_rows(rows, given, world)))
+        """The worlds `given` in the rows of a mask, and `world` in the others."""
+        return self._seen(self._unpack(where_rows(rows, given, world)))
 
     def _unpack(self, world: Array) -> WorldsState:
         return self._with_ranges(self.packing.unpack(world))
@@ -77,32 +69,37 @@ class PackedWorlds:
 
     def _advance(
         self, world: Array, reals: Array | None, action: Array, mask: Array | None
-    ) -> Advance:
-        """A step."""
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """A step.
+
+        Returns:
+            By name: the worlds after the step with the true successor, and `reward` and the flags,
+            `(B, 1)` each; and the observation to act on next.
+        """
         state = self._unpack(world)
         if reals is not None:
             state = self._with_ranges(self.packing.with_reals(without_ranges(state), reals))
         state, step = self._worlds.step(state, action, mask)
         flags = (step.terminated | step.truncated, step.terminated, step.truncated)
         worth = dict(zip(("reward", *FLAGS), (step.reward, *flags), strict=True))
-        given = self._travelling(state) | self._observation(step.final_obs)
-        given |= {name: value[:, None] for name, value in worth.items()}
-        return Advance(given, self._observation(state.obs))
+        results = self._carried(state) | self._observation(step.final_obs)
+        results |= {name: value[:, None] for name, value in worth.items()}
+        return results, self._observation(state.obs)
 
     def _seen(self, state: WorldsState) -> dict[str, Array]:
         """The worlds and their observation, by name."""
-        return self._travelling(state) | self._observation(state.obs)
+        return self._carried(state) | self._observation(state.obs)
 
-    def _travelling(self, state: WorldsState) -> dict[str, Array]:
-        """The worlds as arrays, by name."""
+    def _carried(self, state: WorldsState) -> dict[str, Array]:
+        """The arrays that a tensordict carries for the worlds, by name."""
         plain = without_ranges(state)
-        travels = {WORLD: self.packing.pack(plain)}
+        carried = {WORLD: self.packing.pack(plain)}
         if self._requires_grad:
-            travels[REALS] = self.packing.reals(plain)
-        return travels
+            carried[REALS] = self.packing.reals(plain)
+        return carried
 
     def _observation(self, obs: Any) -> dict[str, Array]:
-        """The parts of an observation that are asked for."""
+        """The chosen parts of an observation, by name."""
         named = parts_of(obs)
         return {name: named[name] for name in self._observed}
 
@@ -114,11 +111,11 @@ class PackedWorlds:
         mask: Array | None,
         cotangents: dict[str, Array],
     ) -> tuple[Array, Array]:
-        """The gradient by the real numbers and the action, of a step computed once more."""
+        """The gradients of the real numbers and the action; the step is computed once more."""
 
         def step(reals: Array, action: Array) -> dict[str, Array]:
-            given = self._advance(world, reals, action, mask).given
-            return {name: given[name] for name in self.differentiable}
+            results, _ = self._advance(world, reals, action, mask)
+            return {name: results[name] for name in self.differentiable}
 
         return jax.vjp(step, reals, action)[1](cotangents)
 
@@ -128,8 +125,3 @@ def parts_of(observation: Any) -> dict[str, Any]:
     if isinstance(observation, Mapping):
         return dict(observation)
     return {"observation": observation}
-
-
-def _where_rows(mask: Array, new: Array, old: Array) -> Array:
-    """The rows of `new` where `mask`, `(B,)` bool, is True, and of `old` elsewhere."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)

@@ -34,32 +34,42 @@ class _Leaf:
 
     @functools.cached_property
     def size(self) -> int:
+        """How many values of the leaf a world has."""
         return math.prod(self.shape)
 
     @functools.cached_property
-    def words(self) -> int:
-        return -(-self.size * self.dtype.itemsize // 4)
+    def stored(self) -> np.dtype[Any]:
+        """The type that is written: a bool takes a whole word."""
+        return np.dtype(np.int32) if self.dtype == bool else self.dtype
 
     @functools.cached_property
+    def words(self) -> slice:
+        """Where the leaf lies in a row."""
+        return slice(self.start, self.start - (-self.size * self.stored.itemsize // 4))
+
+    @functools.cached_property
+    def padding(self) -> int:
+        """How many values fill up the last word."""
+        written = 4 * (self.words.stop - self.start)
+        return written // self.stored.itemsize - self.size
+
+    @property
     def real(self) -> bool:
         return jnp.issubdtype(self.dtype, jnp.floating)
 
     def to_words(self, value: Array) -> Array:
         """The leaf, `(B, *shape)`, as `(B, words)` int32."""
-        plain = jax.random.key_data(value) if self.key_impl is not None else value
-        if self.dtype == bool:
-            plain = plain.astype(jnp.uint8)
-        flat = plain.reshape(len(plain), self.size)
-        missing = 4 * self.words - self.size * self.dtype.itemsize
-        padded = jnp.pad(flat, ((0, 0), (0, max(0, missing) // self.dtype.itemsize)))
-        return padded.view(jnp.int32)
+        plain = value if self.key_impl is None else jax.random.key_data(value)
+        flat = plain.reshape(len(plain), self.size).astype(self.stored)
+        return jnp.pad(flat, ((0, 0), (0, self.padding))).view(jnp.int32)
 
     def from_words(self, rows: Any) -> Any:
         """The leaf in rows of JAX or NumPy; random keys stay words."""
-        stored = np.dtype(np.uint8) if self.dtype == bool else self.dtype
-        flat = rows[:, self.start : self.start + self.words].view(stored)[:, : self.size]
+        flat = rows[:, self.words].view(self.stored)
+        if self.padding:
+            flat = flat[:, : self.size]
         value = flat.reshape(len(rows), *self.shape)
-        return value.astype(bool) if self.dtype == bool else value
+        return value if self.stored == self.dtype else value.astype(self.dtype)
 
 
 class Packing:
@@ -82,7 +92,7 @@ class Packing:
         self.words = 0
         for spec, key in zip(jax.eval_shape(plain, leaves), keys, strict=True):
             self._leaves.append(_Leaf(spec.shape[1:], np.dtype(spec.dtype), key, self.words))
-            self.words += self._leaves[-1].words
+            self.words = self._leaves[-1].words.stop
 
     @property
     def num_reals(self) -> int:

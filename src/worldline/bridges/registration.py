@@ -1,8 +1,7 @@
 """Worldline's tasks in Gymnasium's registry: `gym/ant` as `worldline/gym-ant-v0`.
 
-Gymnasium has no plug-ins: an id exists once somebody has registered it. Importing
-`worldline.bridges.gymnasium` does so, and `import worldline` where Gymnasium is imported already.
-This module imports neither JAX nor MuJoCo.
+Importing `worldline.bridges.gymnasium` registers them; so does `import worldline` where Gymnasium
+was imported before it. This module imports neither JAX nor MuJoCo, so that it costs no time there.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ def register_built_in() -> None:
 def register_all(episode_lengths: Mapping[str, int]) -> None:
     """Registers tasks that are not registered yet.
 
-    The time limit is left to Gymnasium, as its own environments do, so that `max_episode_steps`
-    and `spec.max_episode_steps` mean what its users expect.
+    Gymnasium keeps the time limit, as for its own environments, so that `max_episode_steps` and
+    `spec.max_episode_steps` mean what its users expect.
 
     Args:
         episode_lengths: each task and the length of its episodes, in control steps; 0: no limit.

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from worldline.bridges.frames import RENDER_SIZE
+from worldline.bridges.render import RENDER_SIZE
 from worldline.bridges.vector import VectorEnv
 from worldline.env.worlds import Worlds
 from worldline.errors import MissingExtraError, VariationError
@@ -26,14 +26,15 @@ Indices: TypeAlias = int | Iterable[int] | None
 class VecEnv(vec_env.VecEnv):  # type: ignore[misc] # without the extra, mypy knows nothing of it
     """Worlds as a `VecEnv`, which behaves as SB3's `DummyVecEnv` does.
 
-    A step whose episode ends shows the new one, and the true successor as
-    `info["terminal_observation"]`; `info["TimeLimit.truncated"]` says whether its value goes on.
-    The info also holds the task's metrics, `episode_return`, `episode_length` and `diverged`.
-    Wrap it in SB3's `VecMonitor` for the returns in SB3's own log.
+    A step that ends an episode returns the first observation of the next one, and the true
+    successor as `info["terminal_observation"]`. `info["TimeLimit.truncated"]` says that the episode
+    was cut, so that the value of its last state is not 0. The info also holds the task's metrics,
+    `episode_return`, `episode_length` and `diverged`. Wrap the environment in SB3's `VecMonitor`
+    for the returns in SB3's own log.
 
-    World i is seeded with `seed + i` at the reset that follows `seed(seed)`. What `set_options`
-    is given goes to that reset too: `{"variation": {field: value}}` or `{"context": {...}}`, for
-    one world each.
+    At the reset that follows `seed(seed)`, world i is seeded with `seed + i`. That reset also takes
+    the options of `set_options`: `{"variation": {field: value}}` or `{"context": {...}}`, the
+    values of one world in each.
 
     Args:
         worlds: the worlds.
@@ -97,7 +98,7 @@ class VecEnv(vec_env.VecEnv):  # type: ignore[misc] # without the extra, mypy kn
         return obs, reward.astype(np.float32), done, infos
 
     def close(self) -> None:
-        """Lets the worlds go."""
+        """Frees the worlds and the renderer."""
         self.vector.close()
 
     def get_images(self) -> Sequence[NDArray | None]:
@@ -105,15 +106,16 @@ class VecEnv(vec_env.VecEnv):  # type: ignore[misc] # without the extra, mypy kn
         return self.vector.render() or [None] * self.num_envs
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """An attribute of each world: one that was set, of the task's, the model, the engine.
+        """An attribute of each world: one that was set, or one of the vector, the environment or
+        its task.
 
         Raises:
-            AttributeError: there is none of that name.
+            AttributeError: none of them has an attribute of that name.
         """
         return [getattr(env, attr_name) for env in self._chosen(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Sets an attribute of worlds for `get_attr`; the simulation does not read it."""
+        """Sets an attribute of worlds, for `get_attr`; the simulation does not read it."""
         for env in self._chosen(indices):
             setattr(env, attr_name, value)
 
@@ -123,13 +125,13 @@ class VecEnv(vec_env.VecEnv):  # type: ignore[misc] # without the extra, mypy kn
         """Calls a method of each world: `reset`, `render`, or one of the task's.
 
         Raises:
-            AttributeError: there is none of that name.
+            AttributeError: a world has no method of that name.
         """
         methods = self.get_attr(method_name, indices)
         return [method(*method_args, **method_kwargs) for method in methods]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Worlds are wrapped in nothing."""
+        """False for each world: there are no wrappers around one."""
         return [False for _ in self._chosen(indices)]
 
     def _chosen(self, indices: Indices) -> list[_World]:
@@ -177,10 +179,10 @@ class _World:
 
 
 def _stack(options: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The options of each world as those of all, with `B` in front of what they hold.
+    """The options of all worlds, with `B` in front of each value, from those of each world.
 
     Raises:
-        VariationError: worlds with other options than their neighbours.
+        VariationError: the worlds have options of different names.
     """
     first, *others = ({name: dict(values) for name, values in each.items()} for each in options)
     names = {name: values.keys() for name, values in first.items()}

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 from worldline.bridges.caller_thread import jit_on_caller_thread
 from worldline.bridges.packing import Packing
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.env.worlds import Step, Worlds, WorldsState
 from worldline.types import Array, Observation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
-
-
-class Seen(NamedTuple):
-    """The results of a step that a caller sees in any case, `(B, ...)`; fields as in `Step`."""
-
-    obs: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    metrics: Any
 
 
 class Stepper:
@@ -46,7 +36,7 @@ class Stepper:
 
     def step(
         self, packed: Array, action: NDArray, mask: NDArray | None
-    ) -> tuple[Array, Seen, Observation | None]:
+    ) -> tuple[Array, Any, Observation | None]:
         """A step of all worlds, or of those in a mask; see `Worlds.step`.
 
         Args:
@@ -55,8 +45,9 @@ class Stepper:
             mask: `(B,)` bool; None: all.
 
         Returns:
-            The worlds after the step; its results as NumPy arrays, the caller's own; and with
-            `same_step` the true successor, as arrays of JAX, else None.
+            The worlds after the step; a `Step` of NumPy arrays, the caller's own, whose `obs` is
+            the observation to show; and the true successor as arrays of JAX, or None without
+            `same_step`.
         """
         checked = self._worlds.env.check_action(action, (self._worlds.num_worlds,))
         packed, results, final_obs = self._program(packed, checked, mask)
@@ -65,16 +56,16 @@ class Stepper:
     def _packed_step(
         self, packed: Array, action: Array, mask: Array | None
     ) -> tuple[Array, Array, Observation | None]:
-        state, seen, final_obs = self._step(self._unpack(packed), action, mask)
-        return self._pack(state), self._results.pack(seen), final_obs
+        state, results, final_obs = self._step(self._unpack(packed), action, mask)
+        return self._pack(state), self._results.pack(results), final_obs
 
     def _step(
         self, state: WorldsState, action: Array, mask: Array | None
-    ) -> tuple[WorldsState, Seen, Observation | None]:
+    ) -> tuple[WorldsState, Step, Observation | None]:
         state, step = self._worlds.step(state, action, mask)
-        obs = step.obs if self._same_step else step.final_obs
-        seen = Seen(obs, step.reward, step.terminated, step.truncated, step.metrics)
-        return state, seen, step.final_obs if self._same_step else None
+        if self._same_step:
+            return state, step._replace(final_obs={}), step.final_obs
+        return state, step._replace(obs=step.final_obs, final_obs={}), None
 
     def _pack(self, state: WorldsState) -> Array:
         return self._packing.pack(without_ranges(state))

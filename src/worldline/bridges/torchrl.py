@@ -1,17 +1,18 @@
-"""Worlds as a TorchRL environment of any batch shape, with partial resets, and with gradients.
+"""Worlds as a TorchRL environment of any batch shape, with partial resets and with gradients.
 
-What TorchRL asks for is what `Worlds.step` gives: the true successor under `"next"`, and a reset of
-those worlds whose episode is over. Their new episode has begun in the step that ended the old one,
-so that such a reset only shows it.
+TorchRL expects the true successor under `"next"`, and then a reset of the worlds whose episode is
+over. `Worlds.step` begins their new episode in the step that ends the old one, so that such a reset
+only shows it.
 
-The environment is a function of its tensordict: the worlds travel in it, as one tensor `"world"`
-with a row of 32-bit words for each. Keep a tensordict, and go on from it as often as you like. With
-`requires_grad` the real numbers among them travel as `"world_reals"` too, and carry the gradient
-from step to step.
+The environment is a function of its tensordict, which carries the worlds as a tensor `"world"` with
+a row of 32-bit words for each. Keep a tensordict, and step from it as often as you like. With
+`requires_grad` it also carries the real numbers of the worlds as `"world_reals"`, and gradients
+pass through them from step to step.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -19,9 +20,9 @@ import gymnasium
 import jax
 import numpy as np
 
-from worldline.bridges.frames import RENDER_SIZE, LastStep, WorldsPainter
 from worldline.bridges.packed_worlds import FLAGS, REALS, WORLD, PackedWorlds, parts_of
-from worldline.bridges.seeds import seed_keys
+from worldline.bridges.render import RENDER_SIZE, LastStep, WorldsRenderer
+from worldline.bridges.resets import seed_keys
 from worldline.env.worlds import DomainLike, Worlds
 from worldline.errors import ConfigError, MissingExtraError, WorldlineError
 from worldline.physics import Engine
@@ -38,16 +39,16 @@ except ImportError as error:
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
-#: Pictures of the worlds in a tensordict.
+#: The name of the pictures in a tensordict.
 PIXELS = "pixels"
 
 
 class SecondDerivativeError(WorldlineError, RuntimeError):
-    """A derivative of a gradient was asked for."""
+    """The derivative of a gradient, which steps do not have."""
 
 
 class _TaskNames:
-    """The names of all tasks, as an attribute of a class."""
+    """A class attribute: the names of all tasks."""
 
     def __get__(self, instance: object, owner: type) -> list[str]:
         return registry.list_tasks()
@@ -56,26 +57,26 @@ class _TaskNames:
 class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
     """Worlds as a TorchRL environment.
 
-    An observation is `"observation"`, or, where the task gives a dict, has the keys of that;
-    distances, uint16 with us, are int32, since torch computes little with uint16. A seed means
-    what it means to `worldline.bridges.gymnasium.VectorEnv`; without one, torch's random generator
-    draws it.
+    The observation is `"observation"`; where the task returns a dict, it has the keys of that dict.
+    Distances (uint16) become int32, since torch computes little with uint16. World i is seeded with
+    `seed + i`, as in `worldline.bridges.gymnasium.VectorEnv`; without a seed, torch's random
+    generator draws one.
 
     Args:
         worlds: the worlds.
         batch_size: any shape with as many elements as there are worlds; None: `[num_worlds]`.
         device: where the tensors are; None: the CPU.
-        frame_skip: how often each action is taken. Rewards add up, a world whose episode ends on
-            the way takes no more of them, and what none but the last would show is not drawn.
+        frame_skip: how many times each action is taken. Rewards add up until the episode ends; the
+            observation, with its images, is that of the last one.
         requires_grad: whether rewards and observations carry gradients back to the actions and to
-            `"world_reals"`, on an engine that has them. A second derivative raises
+            `"world_reals"`; the engine must be differentiable. A second derivative raises
             SecondDerivativeError.
-        from_pixels: whether a picture of each world, `(height, width, 3)` uint8, is observed as
-            `"pixels"`.
-        pixels_only: whether it is all that is observed.
-        pixels_size: height and width of a picture.
-        categorical_action_encoding: as in TorchRL's other environments; the actions here are
-            continuous, and stay as they are.
+        from_pixels: whether to add `"pixels"` to the observation: a picture of each world,
+            `(height, width, 3)` uint8.
+        pixels_only: whether to leave everything else out of the observation.
+        pixels_size: height and width of a picture, in pixels.
+        categorical_action_encoding: accepted as by TorchRL's other environments, and ignored: the
+            actions are continuous.
         seed: as if given to `set_seed`.
 
     Raises:
@@ -121,7 +122,7 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         super().__init__(device="cpu" if device is None else device, batch_size=shape)
         self.worlds = worlds = worlds if frame_skip == 1 else worlds.repeating(frame_skip)
         self.requires_grad = requires_grad
-        self._painter = WorldsPainter(worlds, pixels_size) if from_pixels else None
+        self._renderer = WorldsRenderer(worlds, pixels_size) if from_pixels else None
         self._spaces = {} if pixels_only else parts_of(worlds.env.observation_space)
         self._programs = PackedWorlds(worlds, tuple(self._spaces), requires_grad)
         self._set_seed(seed)
@@ -139,16 +140,15 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
             state[REALS] = Unbounded((*batch, self._programs.packing.num_reals), device)
         self.state_spec = Composite(state, shape=batch)
         observed = {name: _spec(space, batch, device) for name, space in self._spaces.items()}
-        if self._painter is not None:
+        if self._renderer is not None:
             observed[PIXELS] = Bounded(0, 255, (*batch, *pixels_size, 3), device, torch.uint8)
-        # What travels counts as observed too, or it would not reach the step after.
+        # TorchRL carries only observations on to the next step.
         state = {name: spec.clone() for name, spec in state.items()}
         self.observation_spec = Composite({**observed, **state}, shape=batch)
 
     def _set_seed(self, seed: int | None) -> None:
         self._seed = seed
-        #: What there is to see of the worlds, for a reset without a tensordict that says where they
-        #: are; None before the first.
+        #: The present worlds and their observation, by name, for resets; None before the first.
         self._shown: dict[str, Array] | None = None
         #: The worlds whose new episode has begun, but has not been shown yet.
         self._waiting = np.zeros(self.worlds.num_worlds, bool)
@@ -190,7 +190,7 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         action: torch.Tensor,
         mask: NDArray | None,
     ) -> dict[str, torch.Tensor]:
-        """One step of flat tensors, in one program."""
+        """One step, in one compiled program, of tensors with one axis `B`."""
         rows = (self.worlds.num_worlds,)
         checked = self.worlds.env.check_action(_as_argument(action), rows)
         start = (_as_argument(world), None if reals is None else _as_argument(reals))
@@ -199,14 +199,14 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         ended = np.array(given["done"])[:, 0]
         self._waiting = ended if mask is None else np.where(mask, ended, self._waiting)
         last = None
-        if self._painter is not None:
+        if self._renderer is not None:
             last = LastStep(self._programs.unpack(start[0]), checked, ended)
         return self._tensors(given, last)
 
     @property
     def _step_names(self) -> tuple[str, ...]:
-        """What a step gives, in the order in which autograd sees it."""
-        pixels = () if self._painter is None else (PIXELS,)
+        """The names of a step's results, in the order of the outputs of `_Step`."""
+        pixels = () if self._renderer is None else (PIXELS,)
         return (WORLD, REALS, "reward", *FLAGS, *self._spaces, *pixels)
 
     def _keys(self) -> Key:
@@ -225,7 +225,7 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         return mask.reshape(-1).cpu().numpy().copy()
 
     def _flat(self, tensordict: TensorDictBase, name: str) -> torch.Tensor:
-        """An entry with one axis `B` in place of the batch's."""
+        """An entry with one axis `B` in place of the batch's axes."""
         value = tensordict.get(name, None)
         if value is None:
             raise ConfigError(
@@ -236,16 +236,16 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
     def _tensors(
         self, arrays: Mapping[str, Array], last: LastStep | None
     ) -> dict[str, torch.Tensor]:
-        """What a program gave as tensors of their own, with pictures if wanted."""
+        """The results of a program as tensors, with pictures if there are any."""
         assert self._shown is not None
         jax.block_until_ready(arrays)
         tensors = {name: torch.from_dlpack(array) for name, array in arrays.items()}
         for name, array in arrays.items():
-            if array is self._shown.get(name):  # the environment's own, and not for others to write
+            if array is self._shown.get(name):  # the environment keeps it, so callers get a copy
                 tensors[name] = tensors[name].clone()
         tensors = {name: _known(tensor).to(self.device) for name, tensor in tensors.items()}
-        if self._painter is not None:
-            pictures = self._painter.paint(self._programs.unpack(self._shown[WORLD]), last)
+        if self._renderer is not None:
+            pictures = self._renderer.render(self._programs.unpack(self._shown[WORLD]), last)
             tensors[PIXELS] = torch.from_numpy(np.stack(pictures)).to(self.device)
         return tensors
 
@@ -266,15 +266,8 @@ class WorldlineEnv(WorldlineWrapper):
         episode_length: control steps after which an episode is truncated; 0 for no limit; None for
             the task's own.
         domain: draws a world's constants at the start of each episode, as in `Worlds`.
-        device: as in `WorldlineWrapper`, like all that follow.
-        frame_skip: see there.
-        requires_grad: see there.
-        from_pixels: see there.
-        pixels_only: see there.
-        pixels_size: see there.
-        categorical_action_encoding: see there.
-        seed: see there.
-        config: fields of the task's class.
+        options: further arguments of `WorldlineWrapper`, such as `device` and `seed`, and fields of
+            the task's class.
 
     Raises:
         TaskError: there is no such task, or it has no such field.
@@ -289,33 +282,20 @@ class WorldlineEnv(WorldlineWrapper):
         physics: Engine = "native",
         episode_length: int | None = None,
         domain: DomainLike | None = None,
-        device: Any = None,
-        frame_skip: int = 1,
-        requires_grad: bool = False,
-        from_pixels: bool = False,
-        pixels_only: bool = False,
-        pixels_size: tuple[int, int] = RENDER_SIZE,
-        categorical_action_encoding: bool = False,
-        seed: int | None = None,
-        **config: Any,
+        **options: Any,
     ) -> None:
+        known = inspect.signature(WorldlineWrapper.__init__).parameters
+        config = {name: value for name, value in options.items() if name not in known}
         env = registry.make(env_name, physics, **config)
         super().__init__(
             Worlds(env, torch.Size(batch_size).numel(), episode_length, domain),
             batch_size=batch_size,
-            device=device,
-            frame_skip=frame_skip,
-            requires_grad=requires_grad,
-            from_pixels=from_pixels,
-            pixels_only=pixels_only,
-            pixels_size=pixels_size,
-            categorical_action_encoding=categorical_action_encoding,
-            seed=seed,
+            **{name: value for name, value in options.items() if name in known},
         )
 
 
 class _Step(torch.autograd.Function):  # type: ignore[misc]
-    """A step of which torch knows the gradient."""
+    """A step as an operation of torch with a gradient."""
 
     @staticmethod
     def forward(
@@ -326,7 +306,7 @@ class _Step(torch.autograd.Function):  # type: ignore[misc]
         reals: torch.Tensor,
         action: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        """What `_step_names` lists."""
+        """The results in the order of `_step_names`."""
         ctx.env, ctx.mask = env, mask
         ctx.save_for_backward(world, reals, action)
         given = env._advance(world, reals, action, mask)
@@ -336,13 +316,13 @@ class _Step(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[Any, ...]:
-        """Nothing for the environment and what is not real; the gradients of the rest."""
+        """None for `env`, `mask` and `world`; the gradients of `reals` and `action`."""
         pulled = _Pull.apply(ctx.env, ctx.mask, *ctx.saved_tensors, *cotangents)
         return (None, None, None, *pulled)
 
 
 class _Pull(torch.autograd.Function):  # type: ignore[misc]
-    """The gradient of a step, which has none of its own."""
+    """The gradient of a step as an operation of torch, whose own gradient is refused."""
 
     @staticmethod
     def forward(
@@ -354,7 +334,7 @@ class _Pull(torch.autograd.Function):  # type: ignore[misc]
         action: torch.Tensor,
         *cotangents: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        """The gradients by `reals` and `action`."""
+        """The gradients of `reals` and `action`."""
         named = dict(zip(env._step_names, cotangents, strict=True))
         pulls = {name: _as_argument(named[name]) for name in env._programs.differentiable}
         inputs = (_as_argument(tensor) for tensor in (world, reals, action))
@@ -384,18 +364,18 @@ def _spec(space: gymnasium.spaces.Box, batch: torch.Size, device: Any) -> Any:
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:
-    """Of a type that torch computes with: not so uint16, that of distances."""
+    """The tensor in a dtype that torch computes with: int32 in place of uint16."""
     return tensor.int() if tensor.dtype is torch.uint16 else tensor
 
 
 def _as_argument(tensor: torch.Tensor) -> Any:
-    """A tensor as an argument of a compiled program, of the same memory where that can be.
+    """A tensor as an argument of a compiled program, with the same memory where possible.
 
-    Only for programs that end before the tensor may change, and keep nothing of it.
+    The program must end before the tensor changes, and return no part of its memory.
     """
     tensor = tensor.detach().contiguous()
     if tensor.is_floating_point():
         tensor = tensor.float()
     if tensor.device.type == "cpu" or jax.default_backend() == "cpu":
-        return tensor.cpu().numpy()  # a program takes it in a fifth of the time of a jax.Array
+        return tensor.cpu().numpy()
     return jax.dlpack.from_dlpack(tensor)

@@ -1,7 +1,7 @@
 """Worlds as a Gymnasium vector environment, in each of the three reset modes.
 
-`Worlds.step` gives the true successor of every step *and* the first observation of the episode that
-follows, and a mode is which of the two is shown, and when:
+`Worlds.step` returns the true successor of every step *and* the first observation of the episode
+that follows. The reset mode says which of the two an environment shows, and when:
 
 | mode | on the step that ends an episode | after it |
 |---|---|---|
@@ -9,7 +9,7 @@ follows, and a mode is which of the two is shown, and when:
 | SAME_STEP | the new episode; the true successor is `info["final_obs"]` | |
 | DISABLED | the true successor | `reset` with a `reset_mask` shows the new episode |
 
-So the three give the same transitions, bit for bit.
+So the three return the same transitions, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -29,8 +29,8 @@ from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from worldline.bridges.frames import RENDER_SIZE, LastStep, WorldsPainter
-from worldline.bridges.seeds import seed_keys
+from worldline.bridges.render import RENDER_SIZE, LastStep, WorldsRenderer
+from worldline.bridges.resets import Parameters, reset_options, seed_keys, world_seeds
 from worldline.bridges.stepper import Stepper
 from worldline.env.env import Env as WorldlineEnv
 from worldline.env.worlds import Worlds, WorldsState
@@ -44,21 +44,18 @@ NDArray: TypeAlias = np.ndarray[Any, Any]
 HostObservation: TypeAlias = Any
 Info: TypeAlias = dict[str, Any]
 
-#: The variation and the context that a reset was given; None where it was given none.
-_Given: TypeAlias = tuple[dict[str, Any] | None, dict[str, Any] | None]
-
 RENDER_MODES = ["rgb_array"]
 
 
 class EpisodeOverError(WorldlineError, AssertionError):
-    """A step of a world whose episode is over; Gymnasium's own environments assert there."""
+    """A step of a world whose episode is over: an AssertionError, as in Gymnasium's own vectors."""
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
     """Worlds as a Gymnasium vector environment, which behaves as Gymnasium's `SyncVectorEnv` does.
 
     World i is seeded with `seed + i`. A step's `info` holds the task's metrics, `episode_return`,
-    `episode_length` and `diverged`. What it returns are fresh NumPy arrays, the caller's to change.
+    `episode_length` and `diverged`. It returns new NumPy arrays, which the caller may change.
 
     Args:
         worlds: the worlds.
@@ -90,18 +87,16 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self._seeds: tuple[int, ...] | None = None
-        # The worlds, packed by a stepper; None before the first reset. Each structure of a state,
-        # such as another set of varied constants, has a stepper of its own.
-        self._packed: Array | None = None
-        self._stepper: Stepper | None = None
+        # The packed worlds and what steps them; None before the first reset. Each structure of a
+        # state, such as another set of varied constants, has a stepper of its own.
+        self._current: tuple[Stepper, Array] | None = None
         self._steppers: dict[Any, Stepper] = {}
         # The observation that was shown last. Callers get copies of it.
         self._shown: HostObservation = None
-        self._everyone = np.ones(self.num_envs, bool)
-        # The worlds whose new episode has begun, but has not been shown yet.
+        # The worlds whose new episode has begun, but has not been shown yet, `(B,)` bool.
         self._waiting = np.zeros(self.num_envs, bool)
         self._last: LastStep | None = None
-        self._painter: WorldsPainter | None = None
+        self._renderer: WorldsRenderer | None = None
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override] # as in SyncVectorEnv
@@ -135,17 +130,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
                 before in a reset of some worlds, or values for worlds that draw theirs.
         """
         self._check_open()
-        seeds = self._row_seeds(seed)
-        given = {} if options is None else dict(options)
-        rows = np.ones(self.num_envs, bool)
-        if "reset_mask" in given:
-            rows = self._check_reset_mask(given.pop("reset_mask"))
-        variation = self._check_variation(given.pop("variation", None))
-        context = self._check_context(given.pop("context", None))
-        for option in given:
-            hint = did_you_mean(option, ("reset_mask", "variation", "context"))
-            gymnasium.logger.warn(f"reset has no option {option!r}, and ignores it{hint}")
-        self._begin(rows, seeds, (variation, context))
+        seeds = world_seeds(seed, self.num_envs)
+        rows, given = reset_options(self.worlds, options or {})
+        self._begin(rows, seeds, given)
         self._waiting[rows] = False
         obs = jax.device_get(self._state().obs)
         if not rows.all():
@@ -168,33 +155,34 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             EpisodeOverError: in DISABLED, a world's episode is over.
             ResetNeeded: before the first reset.
         """
-        stepper, packed = self._begun()
-        mask = None
+        stepper, before = self._begun()
+        mode, mask = self.autoreset_mode, None
         if np.ndim(actions) == 0:
             raise TypeError(f"the actions are {actions!r}; give an array {self.action_space.shape}")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._waiting.any():
+        if mode is AutoresetMode.DISABLED and self._waiting.any():
             over = np.flatnonzero(self._waiting)
             raise EpisodeOverError(
                 f"the episodes of {len(over)} worlds are over, that of world {over[0]} first; "
                 "call reset(options={'reset_mask': terminated | truncated})"
             )
-        if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._waiting.any():
+        if mode is AutoresetMode.NEXT_STEP and self._waiting.any():
             mask = ~self._waiting
             if np.shape(actions) == self.action_space.shape:
                 actions = np.where(mask[:, None], actions, 0)
-        self._packed, seen, final_obs = stepper.step(packed, actions, mask)
-        self._shown = jax.tree.map(np.array, seen.obs)
-        ended = seen.terminated | seen.truncated
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
-            final = _final(jax.device_get(final_obs), seen.metrics, ended)
-            info = _info(seen.metrics, ~ended) | final
-        else:
-            info = _info(seen.metrics, self._everyone if mask is None else mask)
-        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+        after, step, final_obs = stepper.step(before, actions, mask)
+        self._current = stepper, after
+        self._shown = jax.tree.map(np.array, step.obs)
+        ended = step.terminated | step.truncated
+        if mode is not AutoresetMode.SAME_STEP:
             self._waiting = ended
+            info = _info(step.metrics, np.ones(self.num_envs, bool) if mask is None else mask)
+        else:
+            info = _info(step.metrics, ~ended)
+            if ended.any():
+                info |= _final(jax.device_get(final_obs), step.metrics, ended)
         if self.render_mode is not None:
-            self._last = LastStep(stepper.unpack(packed), np.array(actions), ended)
-        return seen.obs, seen.reward.astype(np.float64), seen.terminated, seen.truncated, info
+            self._last = LastStep(stepper.unpack(before), np.array(actions), ended)
+        return step.obs, step.reward.astype(np.float64), step.terminated, step.truncated, info
 
     def render(self) -> tuple[NDArray, ...] | None:
         """A picture of each world, `(height, width, 3)` uint8; None without a `render_mode`."""
@@ -202,29 +190,37 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             gymnasium.logger.warn("render needs a mode: make the environment with 'rgb_array'")
             return None
         state = self._state()
-        if self._painter is None:
-            self._painter = WorldsPainter(self.worlds, self.render_size)
+        if self._renderer is None:
+            self._renderer = WorldsRenderer(self.worlds, self.render_size)
         last = self._last
-        return self._painter.paint(state, last and last._replace(ended=self._waiting))
+        return self._renderer.render(state, last and last._replace(ended=self._waiting))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Lets the worlds go, and what draws them."""
-        self._packed = self._stepper = self._shown = self._last = None
+        """Frees the worlds and the renderer."""
+        self._current = self._shown = self._last = None
         self._steppers.clear()
-        if self._painter is not None:
-            self._painter.close()
-            self._painter = None
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
 
-    def _begin(self, rows: NDArray, seeds: Sequence[int | None] | None, given: _Given) -> None:
-        """Begins new episodes where `rows`, unless one has just begun there and nothing is new."""
-        if self._packed is None and not rows.all():
+    def _begin(self, rows: NDArray, seeds: list[int | None] | None, given: Parameters) -> None:
+        """Begins new episodes in some worlds.
+
+        A world whose new episode waits to be shown keeps it, unless it gets a seed or parameters.
+
+        Args:
+            rows: the worlds, `(B,)` bool.
+            seeds: each world's seed, or None; None for no seeds at all.
+            given: the variation and the context of all worlds; None keeps the present ones.
+        """
+        if self._current is None and not rows.all():
             raise ResetNeeded("no world has begun yet; reset all of them first, without a mask")
         seeded = np.zeros_like(rows)
         if seeds is not None:
             seeded = rows & np.array([seed is not None for seed in seeds])
             new, old = np.array(seeds, object), np.array(self.np_random_seed, object)
             self._seeds = tuple(np.where(seeded, new, old).tolist())
-        if self._packed is None:
+        if self._current is None:
             self._pack(self.worlds.reset(seed_keys(self.np_random_seed), *given))
             return
         state, drawn = self._state(), rows & (seeded | ~self._waiting)
@@ -244,8 +240,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if kind not in self._steppers:
             same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
             self._steppers[kind] = Stepper(self.worlds, state, same_step)
-        self._stepper = self._steppers[kind]
-        self._packed = self._stepper.pack(state)
+        stepper = self._steppers[kind]
+        self._current = stepper, stepper.pack(state)
 
     def _state(self) -> WorldsState:
         """The state of the worlds, once a reset has begun their episodes."""
@@ -255,75 +251,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
     def _begun(self) -> tuple[Stepper, Array]:
         """The packed worlds and their stepper, once a reset has begun their episodes."""
         self._check_open()
-        if self._stepper is None or self._packed is None:
+        if self._current is None:
             raise ResetNeeded("no world has begun yet; call reset first")
-        return self._stepper, self._packed
-
-    def _row_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None] | None:
-        """A seed, or None, for each world; or None for all."""
-        if seed is None:
-            return None
-        if isinstance(seed, int | np.integer):
-            _check_seed(seed)
-            return [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(
-                "If seeds are passed as a list the length must match "
-                f"num_envs={self.num_envs} but got length={len(seed)}."
-            )
-        return [None if row is None else _check_seed(row) for row in seed]
-
-    def _check_reset_mask(self, mask: Any) -> NDArray:
-        """The mask, after Gymnasium's own checks, with its messages."""
-        name = "`options['reset_mask']`"
-        if not isinstance(mask, np.ndarray):
-            raise TypeError(f"{name} must be a numpy array, got {type(mask)}")
-        if mask.shape != (self.num_envs,):
-            raise ValueError(f"{name} must have shape `({self.num_envs},)`, got {mask.shape}")
-        if mask.dtype != np.bool_:
-            raise TypeError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
-        if not mask.any():
-            raise ValueError(
-                f"{name} must contain a boolean array with at least one True value, "
-                f"got reset_mask={mask}"
-            )
-        return mask
-
-    def _check_variation(self, variation: Any) -> dict[str, NDArray] | None:
-        """The variation of all worlds as float32 arrays."""
-        if variation is not None and self.worlds.domain is not None:
-            raise VariationError(
-                "these worlds draw their variation from a domain; give one or the other"
-            )
-        constant = self.worlds.env.model.constant
-        return self._check_rows("variation", variation, lambda field: constant(field).shape)
-
-    def _check_context(self, context: Any) -> dict[str, NDArray] | None:
-        """The context of all worlds as float32 arrays."""
-        if context is not None and self.worlds.context is not None:
-            raise VariationError("these worlds draw their context; give one or the other")
-        checked = self._check_rows("context", context, lambda feature: ())
-        self.worlds.env.context.complete(self.worlds.env.model, checked or {})
-        return checked
-
-    def _check_rows(
-        self, what: str, values: Any, shape_of: Callable[[str], tuple[int, ...]]
-    ) -> dict[str, NDArray] | None:
-        """Values of each world as float32 arrays; None for none."""
-        if values is None:
-            return None
-        if not isinstance(values, Mapping):
-            raise VariationError(f"the {what} is a {type(values).__name__}; give a dict of fields")
-        checked = {}
-        for field, value in values.items():
-            array, shape = np.array(value, np.float32), (self.num_envs, *shape_of(field))
-            if array.shape != shape:
-                raise VariationError(
-                    f"the {what} of {field!r} has shape {array.shape}; give {shape}, "
-                    "the whole field for each world"
-                )
-            checked[field] = array
-        return checked
+        return self._current
 
     def _check_open(self) -> None:
         if self.closed:
@@ -333,12 +263,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         # Compiled programs and engines are not pickled, but built again.
         left: dict[str, Any] = {
             "worlds": None,
-            "_painter": None,
+            "_renderer": None,
             "_steppers": {},
-            "_stepper": None,
-            "_packed": None,
+            "_current": None,
         }
-        state = None if self._packed is None else self._state()
+        state = None if self._current is None else self._state()
         return {**vars(self), **left, "_made_of": (_recipe(self.worlds), state)}
 
     def __setstate__(self, values: dict[str, Any]) -> None:
@@ -350,7 +279,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
 
 
 def metadata(env: WorldlineEnv) -> dict[str, Any]:
-    """What Gymnasium wants to know of an environment: how to draw it, and how fast."""
+    """Gymnasium's metadata of an environment: its render modes, and frames per second."""
     fps = max(1, round(1 / env.control_timestep))
     return {"render_modes": list(RENDER_MODES), "render_fps": fps}
 
@@ -370,30 +299,24 @@ def _check_render_mode(mode: str | None) -> str | None:
     return mode
 
 
-def _check_seed(seed: Any) -> int:
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise gymnasium.error.Error(f"the seed is {seed!r}; give an integer that is 0 or more")
-    return int(seed)
-
-
-def _put_given(state: WorldsState, rows: NDArray, given: _Given) -> WorldsState:
-    """The state with other constants and context where `rows`."""
-    held = jax.device_get(state.fixed)
-    variation, context = (old if new is None else new for new, old in zip(given, held, strict=True))
+def _put_given(state: WorldsState, rows: NDArray, given: Parameters) -> WorldsState:
+    """The state with other constants and context in the worlds of a mask."""
+    present = jax.device_get(state.fixed)
+    variation, context = (y if x is None else x for x, y in zip(given, present, strict=True))
     new = (variation, context)
     if not rows.all():
-        for value, old in zip(new, held, strict=True):
+        for value, old in zip(new, present, strict=True):
             if old.keys() != value.keys():
                 raise VariationError(
                     f"a reset of some worlds cannot change what varies, now {sorted(old)}, to "
                     f"{sorted(value)}; give the same fields, or reset all worlds"
                 )
-        new = jax.tree.map(functools.partial(_where_rows, rows), new, held)
+        new = jax.tree.map(functools.partial(_where_rows, rows), new, present)
     return dataclasses.replace(state, fixed=new)
 
 
 def _put_keys(state: WorldsState, rows: NDArray, keys: Key) -> WorldsState:
-    """The state with other random numbers where `rows`."""
+    """The state with other random keys in the worlds of a mask."""
     new, old = (np.asarray(jax.random.key_data(key)) for key in (keys, state.key))
     words = jnp.asarray(_where_rows(rows, new, old))
     key = jax.random.wrap_key_data(words, impl=jax.random.key_impl(state.key))
@@ -406,7 +329,7 @@ def _where_rows(rows: NDArray, new: NDArray, old: NDArray) -> NDArray:
 
 
 def _info(metrics: Mapping[str, NDArray], rows: NDArray) -> Info:
-    """Metrics in Gymnasium's layout: zero outside of `rows`, and a mask beside each."""
+    """Metrics in Gymnasium's layout: zero where `rows` is False, and a mask beside each."""
     info: Info = {}
     if rows.any():
         everywhere = rows.all()
@@ -417,7 +340,7 @@ def _info(metrics: Mapping[str, NDArray], rows: NDArray) -> Info:
 
 
 def _final(obs: HostObservation, metrics: Mapping[str, NDArray], ended: NDArray) -> Info:
-    """The true ends of episodes, in Gymnasium's layout."""
+    """The last observations and metrics of the worlds of a mask, in Gymnasium's layout."""
     final = np.full(len(ended), None, object)
     for row in np.flatnonzero(ended):
         final[row] = jax.tree.map(lambda leaf, row=row: leaf[row].copy(), obs)
@@ -430,7 +353,7 @@ def _final(obs: HostObservation, metrics: Mapping[str, NDArray], ended: NDArray)
 
 
 def _recipe(worlds: Worlds) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What an environment and worlds of it are built from."""
+    """The arguments of an environment, and those of worlds of it."""
     env, drawn = worlds.env, (worlds.domain, worlds.context, worlds.resample_every)
     made_of = (env.task, env.engine, env.context, env.cameras, env.action_repeat, env.last_action)
     return made_of, (worlds.num_worlds, worlds.episode_length, *drawn)
