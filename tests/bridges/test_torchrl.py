@@ -269,7 +269,7 @@ class TestState:
 
         def noted(*arguments: Any) -> Any:
             result = advance(*arguments)
-            given.update(result.given)
+            given.update(result[0])
             return result
 
         monkeypatch.setattr(grid._programs, "advance", noted)
