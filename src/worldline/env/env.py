@@ -17,6 +17,7 @@ from worldline.env.config import EnvConfig
 from worldline.env.observer import Observer
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
+from worldline.keys import as_key
 from worldline.physics import Engine, make_physics
 from worldline.physics.base import PhysicsState, check_variation
 from worldline.rendering.camera import Camera
@@ -190,7 +191,7 @@ class Env:
             context: values of context features, `()` each; the others have their defaults.
             mask: `()` bool; where False nothing is simulated and the result is unspecified.
         """
-        return self.begin(self.task.start(key), variation, context, mask=mask)
+        return self.begin(self.task.start(as_key(key)), variation, context, mask=mask)
 
     def reset_to(
         self,
@@ -213,7 +214,7 @@ class Env:
         Raises:
             TaskError: a shape is wrong.
         """
-        start = self.task.start(key)
+        start = self.task.start(as_key(key))
         parts = {"qpos": (qpos, self.model.nq), "qvel": (qvel, self.model.nv)}
         chosen: dict[str, Any] = {}
         for name, (value, size) in parts.items():

@@ -17,6 +17,7 @@ from worldline.env.cameras import Cameras
 from worldline.env.env import Env, EnvState
 from worldline.env.resets import begin_where, where_rows
 from worldline.errors import ConfigError, VariationError
+from worldline.keys import as_key
 from worldline.model import Model
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared
 from worldline.rendering.camera import Camera
@@ -196,6 +197,7 @@ class Worlds:
             ConfigError: the number of keys, or of values, is not B.
             VariationError: no such context feature, or a value outside its bounds.
         """
+        key = as_key(key)
         if key.shape == ():
             key = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(self.num_worlds))
         if key.shape != (self.num_worlds,):

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from worldline.keys import as_key
 from worldline.learn.augmentation import changed, draw_changes
 from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.bootstrap import BOOTSTRAP_VALUE, TruncationBootstrap, next_values
@@ -129,7 +130,7 @@ def ppo(
     )
 
     def init(key: Key) -> PPOState:
-        worlds_key, act_key, learn_key = jax.random.split(key, 3)
+        worlds_key, act_key, learn_key = jax.random.split(as_key(key), 3)
         state = worlds.stagger(worlds.reset(worlds_key))
         learning = begin(learn_key, state.obs)
         memory = learning.networks.actor.start(config.num_worlds)

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import optax
 
 from worldline.errors import ConfigError
+from worldline.keys import as_key
 from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.collector import CollectorState, collect, update_metrics
 from worldline.learn.curriculum import Curriculum, moved
@@ -128,7 +129,7 @@ def sac(
         return learning, replay, moved(curriculum, metrics, ranges), key, metrics
 
     def init(key: Key) -> SACState:
-        worlds_key, act_key, begin_key, learn_key = jax.random.split(key, 4)
+        worlds_key, act_key, begin_key, learn_key = jax.random.split(as_key(key), 4)
         state = worlds.reset(worlds_key)
         _check_memory(config, state.obs, low.shape[0])
         learning, replay = begin(begin_key, state.obs)

@@ -31,6 +31,7 @@ import optax
 
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
+from worldline.keys import as_key
 from worldline.learn.collector import CollectorState, collect, update_metrics
 from worldline.learn.gradient import annealed, clipped, descend
 from worldline.learn.hyperparameters import hyperparameters
@@ -133,7 +134,7 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
     learn_from = jax.jit(functools.partial(learn, config))
 
     def init(key: Key) -> SHACState:
-        worlds_key, act_key, begin_key = jax.random.split(key, 3)
+        worlds_key, act_key, begin_key = jax.random.split(as_key(key), 3)
         state = worlds.stagger(worlds.reset(worlds_key))
         return SHACState(CollectorState(state, (), act_key), begin(begin_key, state.obs))
 
