@@ -50,17 +50,18 @@ Spec: TypeAlias = tuple[tuple[int, ...], Any]
 
 
 class HostCall(abc.ABC):
-    """A function of this process for `B` worlds at once, with its settings; it calls no JAX.
+    """A function of this process, with its settings, that works on `B` worlds at once.
 
-    It is the static parameter `call` of a host primitive, so that a subclass is hashable: a frozen
-    dataclass. It defines `run`, or `bind` where that is faster.
+    It is the static parameter `call` of a host primitive: a subclass is a frozen dataclass, which
+    is hashable, and defines `run`, or `bind` where that is faster. Neither calls JAX.
     """
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """Two calls with the same name do the same. The name is the same in every process, so that
-        JAX's cache of compiled programs can be used.
+        """The name by which programs find the call: two calls with the same name do the same.
+
+        The name is the same in every process, so that JAX can cache compiled programs.
         """
 
     @property
@@ -70,8 +71,8 @@ class HostCall(abc.ABC):
 
     @property
     def shareable(self) -> int:
-        """How many of the first operands may come once for all worlds, `(1, ...)` instead of
-        `(B, ...)`. The very first operand never does.
+        """How many of the first operands may come as `(1, ...)` instead of `(B, ...)`, where all
+        worlds have the same. The very first operand never does.
         """
         return 0
 
@@ -94,9 +95,9 @@ class HostCall(abc.ABC):
 
 
 class _CallSite:
-    """One place in a program that calls the host.
+    """A place in a compiled program that calls the host.
 
-    XLA gives a loop the same memory in each pass; so the function that was bound last is kept.
+    XLA gives a loop the same memory in each pass, so it keeps the function that was bound last.
     """
 
     def __init__(self, call: HostCall, lead: int) -> None:
@@ -122,12 +123,12 @@ _TARGET = "worldline_host"
 #: The calls of programs that are being compiled, or may run, by name.
 _calls: weakref.WeakValueDictionary[str, HostCall] = weakref.WeakValueDictionary()
 
-#: The places of compiled programs that call the host. XLA ends a program after its last execution,
+#: The call sites of compiled programs, by number. XLA ends a program after its last execution,
 #: which may be after the last reference to it in Python.
 _sites: dict[int, _CallSite] = {}
 _numbers = itertools.count(1)
 
-#: When the process ends, a program that has made no call for so long (s) is taken to be over.
+#: When the process ends, programs are over after so long (s) without a call.
 _MOMENT = 0.2
 
 
@@ -168,7 +169,7 @@ _process = _Process()
 
 
 class _Caller(threading.local):
-    """Whether this thread is within `raised_as_it_is`, and the exception that is to be raised."""
+    """Whether this thread waits in `raised_as_it_is`, and the exception to raise there."""
 
     waits = False
     raised: BaseException | None = None
@@ -178,10 +179,10 @@ _caller = _Caller()
 
 
 def raised_as_it_is(program: Callable[P, R]) -> Callable[P, R]:
-    """Wraps a program that runs on its caller's thread: an exception in its calls of the host is
-    raised as it is, in place of an error of XLA's that quotes it.
+    """Wraps a program that runs on its caller's thread, so that it raises what the host raises.
 
-    On the main thread that may be whatever a signal's handler raises, such as `KeyboardInterrupt`.
+    Without it, XLA raises an error of its own that quotes the exception. On the main thread the
+    exception may come from the handler of a signal, such as `KeyboardInterrupt`.
     """
 
     @functools.wraps(program)
@@ -200,13 +201,13 @@ def raised_as_it_is(program: Callable[P, R]) -> Callable[P, R]:
 def call_host(
     ctx: Any, call: HostCall, operands: Sequence[Any], *, lead: int, has_side_effect: bool = False
 ) -> Sequence[Any]:
-    """Calls the host, in the lowering of a primitive.
+    """Lowers a primitive to a call of the host.
 
     Args:
         ctx: the lowering's context; its `avals_in` are those of `operands`.
-        call: what to call. Of several calls with one name, the first is called.
+        call: what to call; of several calls with one name, the first that is still in use.
         operands: MLIR values.
-        lead: how many axes in front of each array are those of the worlds; `call` sees one.
+        lead: how many axes in front of each array count worlds; `call` sees them as one.
         has_side_effect: whether to call even where nobody needs the results.
 
     Returns:
@@ -233,8 +234,9 @@ def _register() -> None:
 
 
 def _entry(handle: Callable[[Any], None]) -> Any:
-    """The C function for XLA to call: it answers what XLA asks on registration, and makes an
-    exception of `handle` XLA's error.
+    """Makes the C function that XLA calls.
+
+    It answers what XLA asks at registration, and turns an exception of `handle` into XLA's error.
     """
 
     @CFUNCTYPE(c_void_p, POINTER(Frame))
@@ -260,7 +262,7 @@ def _entry(handle: Callable[[Any], None]) -> Any:
 
 @_entry
 def _begin(frame: Any) -> None:
-    """A program is ready: keeps each of its calls."""
+    """XLA has compiled a program: keeps one of its call sites."""
     span, number = frame.attributes.values[0].contents, next(_numbers)
     lead, name = ctypes.string_at(span.start, span.size).decode().split(" ", 1)
     _sites[number] = _CallSite(_calls[name], int(lead))
@@ -272,7 +274,7 @@ def _begin(frame: Any) -> None:
 
 @_entry
 def _call(frame: Any) -> None:
-    """A program runs."""
+    """XLA runs a program: makes the call."""
     arguments = StateArguments(
         sizeof(StateArguments), None, frame.context, INSTANTIATE, pointer(_state), None
     )
@@ -282,7 +284,7 @@ def _call(frame: Any) -> None:
 
 @CFUNCTYPE(None, c_void_p)
 def _end(number: int, sites: dict[int, _CallSite] = _sites) -> None:
-    """A program is gone; perhaps after all that this module has."""
+    """XLA has ended a program: forgets a call site; perhaps when this module is gone already."""
     sites.pop(number, None)
 
 

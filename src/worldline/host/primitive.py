@@ -25,8 +25,8 @@ def host_primitive(
 ) -> Primitive:
     """Makes a primitive with the static parameters `call`, a `HostCall`, and `lead`.
 
-    `lead` is how many axes in front of each operand are those of the worlds: 0 where it is bound
-    for one world. Any nesting of `vmap` adds to it, and reaches the host as one call.
+    `lead` is how many axes in front of each operand count worlds: 0 where the primitive is bound
+    for one world. Each `vmap` adds one, and however many there are, the host is called once.
 
     Args:
         name: the primitive's name.
@@ -53,10 +53,10 @@ def host_primitive(
 
 
 def stack(operands: Sequence[Array], axes: Sequence[Any], call: HostCall, lead: int) -> list[Array]:
-    """Every operand with the mapped axis in front of its `lead` others.
+    """Moves the mapped axis of every operand in front of its `lead` axes of worlds.
 
-    An operand that is the same for all worlds, and that `call` allows to be shared, gets leading
-    axes of length 1; any other is repeated.
+    An operand that is the same for all worlds gets axes of length 1 in front, if `call` allows it
+    to be shared; otherwise it is repeated.
     """
     arrays = [
         x[None] if axis is None else jnp.moveaxis(x, axis, 0)

@@ -1,7 +1,7 @@
 """Derivatives of an engine that runs on the host, in both of JAX's modes.
 
-A call becomes differentiable by `finite_differences`. Nothing of it runs, and nothing is kept,
-where no derivative is asked.
+`finite_differences` differentiates its calls. Where no derivative is asked for, nothing of this
+runs, and nothing is kept for it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Cotangent(HostCall):
     outputs: tuple[int, ...]
     """The results that have a cotangent, numbered within those of `tangent`."""
     several: tuple[int, ...] = ()
-    """Axes in front of each cotangent's own, along which several are given."""
+    """The lengths of axes in front of a cotangent's own, along which several cotangents come."""
 
     @property
     def name(self) -> str:
@@ -130,7 +130,7 @@ def _jvp(
 def _tangent_jvp(
     arguments: Sequence[Any], tangents: Sequence[Any], *, call: _Tangent, lead: int
 ) -> tuple[list[Any], list[Any]]:
-    """A tangent is linear in those it comes from; not in where it is taken."""
+    """The result is linear in the tangents, and not in the operands where it is taken."""
     reads = call.shareable
     if not all(isinstance(t, ad.Zero) for t in tangents[:reads]):
         _no_second_derivative()
@@ -151,7 +151,7 @@ def _transpose(cotangents: Sequence[Any], *arguments: Any, call: _Tangent, lead:
 def _batch_cotangent(
     operands: Sequence[Array], axes: Sequence[Any], *, call: _Cotangent, lead: int
 ) -> Any:
-    """Many cotangents of one simulation (`jacrev`) share its differences."""
+    """Batches cotangents: many of one simulation (`jacrev`) share its differences."""
     reads = call.shareable
     if any(axis is not None for axis in axes[:reads]):
         stacked = stack(operands, axes, call, lead)

@@ -16,21 +16,20 @@ from worldline.errors import ModelError, VariationError, did_you_mean
 from worldline.model import Model
 from worldline.types import Array, ArrayLike, PyTree, Variation
 
-#: What a caller may write before a step, or at a start: MuJoCo's inputs, by MjData field name.
+#: The inputs of MuJoCo that a caller may write at a start or for a step, by MjData field name.
 INPUTS = ("ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "act", "userdata")
 
-
-#: Those that stay as they were given until they are given anew.
+#: The inputs that keep their value from step to step until they are given anew.
 HELD = tuple(name for name in INPUTS if name != "act")
 
-#: Fields whose change over a control step a task may read: configuration and places of bodies.
+#: The fields whose change over a control step a task may read: coordinates, positions of bodies.
 POSITIONS = ("qpos", "xpos", "xipos")
 
-#: Fields that a step leaves out, computed for those who read them.
+#: The fields that `mj_step` does not compute: an engine does so for the tasks that read them.
 FORCES = frozenset(("cacc", "cfrc_int", "cfrc_ext"))
 VELOCITIES = frozenset(("subtree_linvel", "subtree_angmom"))
 
-#: Fields that stay those of the last physics step when positions and velocities are refreshed.
+#: The fields that `Reads.refresh` leaves as the last physics step computed them.
 OF_THE_STEP = FORCES | {
     "act_dot",
     "actuator_force",
@@ -50,22 +49,22 @@ _LARGEST = 1e10
 
 @dataclasses.dataclass(frozen=True)
 class Reads:
-    """What a task reads of the physics after a step, beside `qpos`, `qvel`, `act` and `time`; and
-    which inputs it gives.
+    """Which fields a task reads after a step, beside `qpos`, `qvel`, `act` and `time`, and which
+    inputs it gives.
     """
 
     fields: tuple[str, ...] = ()
     """Names of the MjData fields that arrive in `PhysicsState.fields`."""
     changes: tuple[str, ...] = ()
-    """Names of those of `POSITIONS` whose change over a control step arrives in
+    """Names of the fields of `POSITIONS` whose change over a control step arrives in
     `PhysicsState.changes`."""
     refresh: bool = False
     """False: fields are those of the last physics step, one time step behind `qpos` and `qvel`, as
     `mj_step` leaves them and Gymnasium's tasks read them. True: positions, velocities and their
     sensors are computed again at the new state (`mj_step1`)."""
     inputs: tuple[str, ...] = INPUTS
-    """Those of `INPUTS` that are ever given, at a start or for a step. The others stay as the model
-    has them, and a state need not hold them."""
+    """Names of the `INPUTS` that are ever given, at a start or for a step. The others keep the
+    values that the model gives them, and a state need not hold them."""
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -73,7 +72,7 @@ class Reads:
         return tuple(dict.fromkeys((*self.fields, *self.changes)))
 
 
-#: A task that reads the state alone.
+#: What a task reads that reads the state alone.
 NOTHING = Reads()
 
 
@@ -103,7 +102,7 @@ class PhysicsState(eqx.Module):
 
 
 def blank_state(model: Model, reads: Reads, variation: Variation) -> PhysicsState:
-    """A world of zeros, as any engine's is seen from outside: to trace with, not to simulate."""
+    """A world of zeros with the shapes of any engine's worlds: to trace with, not to simulate."""
 
     def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         return jnp.zeros(shape, jnp.float32 if dtype.kind == "f" else dtype)
@@ -162,7 +161,7 @@ class Physics(abc.ABC):
         inputs: Mapping[str, Array],
         mask: ArrayLike = True,
     ) -> PhysicsState:
-        """A world at rest in time, at the given state, with everything derived from it computed.
+        """Puts a world into a state at time 0 and computes the fields there (`mj_forward`).
 
         Args:
             qpos: `(nq,)`.
@@ -177,7 +176,7 @@ class Physics(abc.ABC):
 
         Raises:
             VariationError: an unknown field, or a shape that is not the field's.
-            ModelError: an input that is none.
+            ModelError: a name in `inputs` is not in `Reads.inputs`.
         """
         own, given = self.check_variation(variation), self._check_inputs(inputs)
         qpos, qvel = jnp.asarray(qpos), jnp.asarray(qvel)
@@ -194,7 +193,7 @@ class Physics(abc.ABC):
         substeps: int,
         mask: ArrayLike = True,
     ) -> PhysicsState:
-        """The world `substeps` physics steps later.
+        """Advances a world by `substeps` physics steps (`mj_step`).
 
         Args:
             state: where the world is; its `variation` holds its constants.
@@ -203,7 +202,7 @@ class Physics(abc.ABC):
             mask: `()` bool.
 
         Raises:
-            ModelError: `substeps` is less than 1, or an input that is none.
+            ModelError: `substeps` is less than 1, or a name in `inputs` is not in `Reads.inputs`.
         """
         if substeps < 1:  # MuJoCo's batch would end the process
             raise ModelError(f"substeps is {substeps}; give 1 or more")
@@ -221,26 +220,26 @@ class Physics(abc.ABC):
         inputs: dict[str, Array],
         mask: ArrayLike,
     ) -> PhysicsState:
-        """What an engine does in `start`, with checked arguments. It may ignore the mask."""
+        """Starts a world, of checked arguments. An engine may ignore the mask."""
 
     @abc.abstractmethod
     def _advance(
         self, state: PhysicsState, inputs: dict[str, Array], substeps: int, mask: ArrayLike
     ) -> PhysicsState:
-        """What an engine does in `step`, with checked arguments. It may ignore the mask.
+        """Steps a world, of checked arguments. An engine may ignore the mask.
 
-        Where the step fails, the result is the given state with `diverged`; see `unless_failed`.
+        Where the step fails, the result is a valid state with `diverged`; see `unless_failed`.
         """
 
     def vary(self, state: PhysicsState, variation: Variation) -> PhysicsState:
-        """The world with other constants from now on; its fields follow at the next step.
+        """Gives a world other constants from now on; its fields follow at the next step.
 
         Args:
             state: the world.
             variation: values of the fields that vary in `state`.
 
         Raises:
-            VariationError: other fields than those that vary, or a wrong shape.
+            VariationError: the fields are not those that vary, or a shape is wrong.
         """
         checked = self.check_variation(variation)
         if checked.keys() != state.variation.keys():
@@ -260,14 +259,14 @@ class Physics(abc.ABC):
         return check_variation(self.model, variation)
 
     def _check_inputs(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
-        """Inputs in MuJoCo's shapes."""
+        """The inputs in MuJoCo's shapes, after a check of their names."""
         return {n: jnp.asarray(x).reshape(self.input_shape(n)) for n, x in inputs.items()}
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """The shape of one of `INPUTS`.
 
         Raises:
-            ModelError: it is none of them, or none of those that are ever given.
+            ModelError: the name is not in `INPUTS`, or not in `Reads.inputs`.
         """
         shape = input_shape(self.model, name)
         if name not in self.reads.inputs:
@@ -302,7 +301,7 @@ def input_shape(model: Model, name: str) -> tuple[int, ...]:
     """The shape of one of `INPUTS`.
 
     Raises:
-        ModelError: it is none of them.
+        ModelError: the name is not in `INPUTS`.
     """
     if name not in INPUTS:
         raise ModelError(f"{name!r} is no input of the physics{did_you_mean(name, INPUTS)}")
@@ -310,7 +309,7 @@ def input_shape(model: Model, name: str) -> tuple[int, ...]:
 
 
 def picked(names: Iterable[str], fields: Mapping[str, Array]) -> dict[str, Array]:
-    """Some fields by name."""
+    """The fields of these names."""
     return {name: fields[name] for name in names}
 
 
@@ -321,6 +320,6 @@ def acceptable(*arrays: Array) -> Array:
 
 
 def unless_failed(stepped: PhysicsState, before: PhysicsState, failed: Array) -> PhysicsState:
-    """The world after a step; where the step failed, the world before it, marked `diverged`."""
+    """The world after a step, or, where the step failed, the world before it with `diverged`."""
     after = jax.tree.map(lambda new, old: jnp.where(failed, old, new), stepped, before)
     return dataclasses.replace(after, diverged=failed)

@@ -22,10 +22,10 @@ _CORNERS = np.array([[x, y, 1.0] for x in (-1.0, 1.0) for y in (-1.0, 1.0)])
 def _capsule_on_plane(
     model: mjx.Model, data: mjx.Data, key: Any, geom: Array
 ) -> tuple[Array, Array, Array]:
-    """The two contacts of each capsule with a plane, their friction along the capsule, as MuJoCo's.
+    """The two contacts of each capsule with a plane; as in MuJoCo, friction lies along the capsule.
 
-    MJX turns the friction of a capsule within 30 degrees of upright to the world's axes. A pyramid
-    of friction is not round: the shin of an ant then slides otherwise.
+    MJX aligns the friction of a capsule within 30 degrees of upright with the world's axes. As the
+    pyramid of friction is not round, the shin of an ant would slide in another direction.
     """
     dist, pos, _ = _plane_capsule(model, data, key, geom)
     normal, along = (data.geom_xmat[of][:, :, 2] for of in geom.T)
@@ -42,7 +42,7 @@ def _box_on_plane(
 ) -> tuple[Array, Array, Array]:
     """The contacts of each box's four lower corners with a plane, as MuJoCo's.
 
-    MJX keeps those within a millimetre of the lowest: a box that tips then stands on one corner.
+    MJX keeps the corners within a millimetre of the lowest: a tipped box would stand on one.
     """
     del key
     plane, box = geom.T

@@ -1,7 +1,8 @@
 """MJX's step as MuJoCo's own, with a solver that is differentiated implicitly.
 
-All is MJX's code but what `mjx_rotation`, `mjx_contact` and `mjx_solve` replace and, here, what
-integrates: where MJX's result or its derivative is another than MuJoCo's.
+All of it is MJX's code, but for the parts whose result or derivative differs from MuJoCo's:
+contacts (`mjx.contact`), the solver (`mjx.solver`), and here the integrators. The differences are
+those that `tests/physics/test_mjx_step.py` shows.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
 
 
 def refresh(model: mjx.Model, data: mjx.Data) -> mjx.Data:
-    """`mj_step1`, without the controls: positions, velocities and their sensors."""
+    """`mj_step1` without controls: what follows from positions and velocities, with sensors."""
     data = mjx.sensor_pos(model, _fwd_position(model, data))
     return mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
 
 
 def _turned(quaternion: Array, velocity: Array, dt: Array) -> Array:
-    """An orientation after a time at an angular velocity, `(4,)`.
+    """An orientation, `(4,)`, after a time (s) at an angular velocity, `(3,)` rad/s.
 
-    MJX's own goes by axis and angle: at rest there is no axis, and its derivative is zero there.
+    MJX computes it by axis and angle: at rest there is no axis, and its derivative there is zero.
     """
     half = 0.5 * dt * velocity
     squared = jnp.sum(half**2)
@@ -94,11 +95,11 @@ def _implicit(model: mjx.Model, data: mjx.Data) -> mjx.Data:
 
 
 def _damping(model: mjx.Model, data: mjx.Data) -> Array:
-    """How actuators, joints and tendons brake, by velocity: `d qfrc_smooth / d qvel`, `(nv, nv)`.
+    """How actuators, joints and tendons brake: `d qfrc_smooth / d qvel`, `(nv, nv)`.
 
-    Two things of MuJoCo's that MJX has otherwise: an actuator whose force is at its limit does not
-    give way; and what couples joints on different branches of a tree, such as a tendon of two
-    fingers, is not kept.
+    MuJoCo differs from MJX in two ways. The force of an actuator at its limit has no derivative.
+    Entries that couple joints on different branches of a tree, as a tendon of two fingers does, are
+    left out.
     """
     low, high = model.actuator_forcerange.T
     at_limit = (data.actuator_force <= low) | (data.actuator_force >= high)
@@ -116,13 +117,13 @@ def _damping(model: mjx.Model, data: mjx.Data) -> Array:
 
 
 def _bodies_alone(model: mjx.Model) -> np.ndarray:
-    """The bodies that float freely and carry no other."""
+    """The bodies that have a free joint and no child, by number."""
     floating = model.jnt_bodyid[model.jnt_type == mjx.JointType.FREE]
     return np.setdiff1d(floating, model.body_parentid)
 
 
 def _gyroscopic(model: mjx.Model, data: mjx.Data, bodies: np.ndarray) -> Array:
-    """How the bias force of bodies alone follows from their velocities, `(nv, nv)`.
+    """The derivative of the bias force of floating bodies without children by `qvel`, `(nv, nv)`.
 
     MuJoCo keeps this part in `implicitfast`, so that a spinning body gains no energy; MJX does not.
     """
@@ -141,8 +142,8 @@ def _gyroscopic(model: mjx.Model, data: mjx.Data, bodies: np.ndarray) -> Array:
     return zero.at[dofs[:, :, None], dofs[:, None, 3:]].set(blocks)
 
 
-#: Backwards the function is computed again, but for what the solver found. To keep all that it
-#: needs, hundreds of small arrays, takes longer, and far more memory.
+#: The backward pass computes the function again, all but the solver's result: to keep the hundreds
+#: of small arrays that it needs takes longer and far more memory.
 _computed_again = functools.partial(
     jax.checkpoint,
     policy=jax.checkpoint_policies.save_only_these_names(SOLUTION),
@@ -162,7 +163,7 @@ def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
         _, rates, total = carry
         ahead, share = weights
         moved, faster, act = jax.tree.map(lambda rate: ahead * h * rate, rates)
-        # To be moved by nothing would cost an orientation a rounding.
+        # Where nothing moves, an orientation is not rounded.
         qpos = jnp.where(ahead == 0, start.qpos, _displaced(model, start.qpos, moved))
         data = start.replace(
             qpos=qpos,

@@ -18,14 +18,15 @@ def quaternions(model: mujoco.MjModel) -> list[int]:
     return [int(address) + kinds[kind] for kind, address in joints if kind in kinds]
 
 
-#: Forces are linear in these, and a body at rest hardly feels them: moved a hundred times as far,
-#: their derivative loses less in the last digits and nothing to curvature.
+#: Constants in which forces are linear, and of which a body at rest feels little. They move a
+#: hundred times as far: that loses fewer digits, and the curvature is zero.
 _LINEAR = frozenset(("dof_damping", "tendon_damping"))
 
 
 def constant_axis(axis: Axis, name: str, values: NDArray) -> Axis:
-    """A model constant moves relative to its size. One that is zero only grows: there is no
-    negative mass or friction.
+    """How a model constant `(W, n)` moves: relative to its size.
+
+    A constant that is zero only grows, since no mass and no friction is negative.
     """
     size = np.abs(values)
     largest = size.max(axis=1, keepdims=True, initial=0.0)
@@ -35,9 +36,9 @@ def constant_axis(axis: Axis, name: str, values: NDArray) -> Axis:
 
 
 def control_axis(axis: Axis, values: NDArray, model: mujoco.MjModel) -> Axis:
-    """A control on its limit moves inwards: MuJoCo clamps what is beyond.
+    """How controls `(W, nu)` move: one on its limit only inwards, since MuJoCo clamps it.
 
-    A float32 limit may lie a rounding error beyond; `values` are put on the limit itself.
+    In float32 a control may lie a rounding error beyond its limit; it is set to the limit.
     """
     if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL:
         return axis
@@ -56,8 +57,10 @@ def control_axis(axis: Axis, values: NDArray, model: mujoco.MjModel) -> Axis:
 
 
 def converging(model: mujoco.MjModel) -> mujoco.MjModel:
-    """A copy whose constraint solver stops later: a difference over 2e-6 is half a million times as
-    wrong as its ends, and MuJoCo's usual tolerance leaves a light body's turning wrong by 1e-6.
+    """A copy of the model whose constraint solver iterates for longer.
+
+    A difference over a step of 2e-6 multiplies the errors of its ends by half a million, and with
+    MuJoCo's usual tolerance a light body's rotation is wrong by 1e-6.
     """
     model = copy.copy(model)
     model.opt.tolerance = min(model.opt.tolerance, 1e-14)
