@@ -295,7 +295,7 @@ def _numbers_are_finite(trial: _Trial) -> Iterator[str]:
 def _observations_are_in_their_space(trial: _Trial) -> Iterator[str]:
     space = trial.env.observation_space
     for row in range(len(trial.driven_by)):
-        obs = jax.tree.map(lambda x: x[row], trial.start.obs)  # noqa: B023
+        obs = jax.tree.map(lambda x: np.asarray(x[row]), trial.start.obs)  # noqa: B023
         if not space.contains(obs):
             yield f".observe gives {specs_of(obs)} at a start, which is not in {space}; keep to it"
             return

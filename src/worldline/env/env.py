@@ -15,7 +15,7 @@ import numpy as np
 from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
 from worldline.env.observer import Observer
-from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
+from worldline.env.task import Outcome, Start, Task, check_task, inputs_of, specs_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.keys import as_key
 from worldline.physics import Engine, make_physics
@@ -340,18 +340,35 @@ class Env:
 
     @functools.cached_property
     def observation_space(self) -> spaces.Space[Any]:
-        """The observations of one world: a `Box`, or a `Dict` of them."""
-        from gymnasium import spaces
+        """The observations of one world: a `Box`, or a `Dict` of them.
 
-        def box(leaf: jax.ShapeDtypeStruct) -> spaces.Box:
-            if leaf.dtype.kind == "u":
-                return spaces.Box(0, np.iinfo(leaf.dtype).max, leaf.shape, leaf.dtype.type)
-            return spaces.Box(-np.inf, np.inf, leaf.shape, leaf.dtype.type)
+        Raises:
+            TaskError: the task observes something else, such as a dict in a dict.
+        """
+        from gymnasium import spaces
 
         obs = self.observer.specs(self.task_specs.obs)
         if isinstance(obs, Mapping):
-            return spaces.Dict({name: box(leaf) for name, leaf in obs.items()})
-        return box(obs)
+            return spaces.Dict(
+                {name: self._box(f"a part {name!r} of ", leaf) for name, leaf in obs.items()}
+            )
+        return self._box("", obs)
+
+    def _box(self, part: str, leaf: Any) -> spaces.Box:
+        """The space of an array, or of a part of a dict of arrays."""
+        from gymnasium import spaces
+
+        what = f"{type(self.task).__name__}.observe gives {part}{specs_of(leaf)}"
+        if not hasattr(leaf, "dtype"):
+            raise TaskError(f"{what}; give an array, or a dict of arrays without dicts in it")
+        low, high = -np.inf, np.inf
+        if leaf.dtype.kind == "b":
+            low, high = 0, 1
+        elif leaf.dtype.kind in "ui":
+            low, high = np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max
+        elif leaf.dtype not in (jnp.float32, jnp.float64):
+            raise TaskError(f"{what}; give float32, integers or bool")
+        return spaces.Box(low, high, leaf.shape, leaf.dtype.type)
 
     def check_action(
         self, action: ArrayLike, lead: tuple[int, ...] = ()

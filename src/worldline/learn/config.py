@@ -47,13 +47,27 @@ class LearnerConfig:
         return self.num_worlds * self.unroll_length
 
     def check_worlds(self, worlds: BatchedEnv[Any]) -> None:
-        """Refuses worlds of another number than `num_worlds`.
+        """Refuses worlds of another number than `num_worlds`, and what networks cannot read.
 
         Raises:
-            ConfigError: there are more or fewer.
+            ConfigError: there are more or fewer; a part of the observation is neither a vector nor
+                an image.
         """
         if worlds.num_worlds != self.num_worlds:
             raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {self.num_worlds}")
+        space = worlds.env.observation_space
+        parts = getattr(space, "spaces", {"state": space})
+        for name in {*self.obs_read}.intersection(parts).difference(image_names(self.obs_read)):
+            if len(parts[name].shape) != 1:
+                raise ConfigError(
+                    f"the observation {name!r} has shape {parts[name].shape}, and networks read "
+                    "vectors; give x[None] for a number, x.ravel() for a matrix"
+                )
+
+    @property
+    def obs_read(self) -> tuple[str, ...]:
+        """The parts of a dict of observations that networks read."""
+        return self.actor_obs
 
     def __post_init__(self) -> None:
         self._check_positive("num_worlds", "unroll_length")
@@ -103,6 +117,11 @@ class ImageLearnerConfig(LearnerConfig):
     cutout: int = 0
     """The side of a grey square at a random place in each image, in pixels."""
 
+    @property
+    def obs_read(self) -> tuple[str, ...]:
+        """The parts that the policy or the critic read."""
+        return (*self.actor_obs, *(self.critic_obs or ()))
+
     def critic_keys(self, obs: Observation) -> tuple[str, ...]:
         """The parts of an observation that the critic reads, as `critic_obs` says."""
         if self.critic_obs is not None:
@@ -120,7 +139,7 @@ class ImageLearnerConfig(LearnerConfig):
         Raises:
             ConfigError: the environment has no such image.
         """
-        names = image_names(sorted({*self.actor_obs, *(self.critic_obs or ())}))
+        names = image_names(sorted(set(self.obs_read)))
         return image_shapes(env.observation_space, names) if names else {}
 
     def image_encoder(self, key: Key, shapes: Mapping[str, Sequence[int]]) -> ImageEncoder:

@@ -152,8 +152,8 @@ def _act(
 def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
     """The parts of an observation that a network reads.
 
-    All numbers are joined as `state`, `(..., n)`; each image keeps its name. An observation that is
-    an array has one part, `state`.
+    All numbers are joined as `state`, `(..., n)` float32; each image keeps its name. An observation
+    that is an array has one part, `state`.
 
     Raises:
         TaskError: a part is missing.
@@ -165,7 +165,7 @@ def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
                 f"the observation has {sorted(parts)} but no {key!r} for the policy to read"
             )
     images = {key: parts[key] for key in image_names(keys)}
-    numbers = [parts[key] for key in keys if key not in images]
+    numbers = [parts[key].astype(np.float32) for key in keys if key not in images]
     if not numbers:
         first = next(iter(images.values()))
         numbers = [first[..., 0, 0, :0].astype(np.float32)]
