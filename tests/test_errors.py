@@ -16,6 +16,7 @@ def test_the_family():
         errors.TrainingDivergedError: RuntimeError,
         errors.LostProcessError: RuntimeError,
         errors.ExportError: RuntimeError,
+        errors.ForkedProcessError: RuntimeError,
         errors.RendererUnavailableError: RuntimeError,
         errors.MissingExtraError: ImportError,
     }

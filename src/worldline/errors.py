@@ -46,6 +46,10 @@ class LostProcessError(WorldlineError, RuntimeError):
     """Another of the processes that train together is gone."""
 
 
+class ForkedProcessError(WorldlineError, RuntimeError):
+    """A process that cannot use JAX, since it was forked from one that does."""
+
+
 class RendererUnavailableError(WorldlineError, RuntimeError):
     """Something cannot be drawn on this machine; the error says what to install."""
 

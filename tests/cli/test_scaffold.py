@@ -1,5 +1,6 @@
 """`worldline init`: files that pass `check_env`, and clear lines where none can be written."""
 
+import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -7,8 +8,11 @@ from pathlib import Path
 import gymnasium
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from worldline.cli import main as cli
 from worldline.cli.scaffold import write_task
@@ -16,6 +20,7 @@ from worldline.env.check import check_env
 from worldline.env.env import Env
 from worldline.env.task import Task
 from worldline.errors import ConfigError, ModelError, TaskError
+from worldline.model import Model
 from worldline.tasks.suite.base import _folder
 
 GYM = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
@@ -90,6 +95,69 @@ def test_a_task_begins_at_the_first_keyframe_and_uses_the_ranges_there_are(folde
     lowest, highest = (task.control(jnp.full(2, a), None, ()) for a in (-1.0, 1.0))
     np.testing.assert_allclose(lowest, [-1, 0])  # the first has no range
     np.testing.assert_allclose(highest, [1, 3])
+
+
+SERVOS = """
+<mujoco>
+  <compiler angle="radian"/>
+  <worldbody>
+    <body pos="0 0 1"><joint name="a" axis="0 1 0" range="-2.9 0.1" damping="1"/>
+      <geom type="capsule" size=".04" fromto="0 0 0 .4 0 0" contype="0" conaffinity="0"/>
+      <body pos=".4 0 0"><joint name="b" axis="0 1 0" range="-.1 3.7" damping="1"/>
+        <geom type="capsule" size=".03" fromto="0 0 0 .3 0 0" contype="0" conaffinity="0"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <position joint="a" kp="200" inheritrange="1"/><position joint="b" kp="200" inheritrange="1"/>
+  </actuator>
+  <keyframe><key name="home" qpos="-.3 .4" ctrl="-.3 .4"/></keyframe>
+</mujoco>"""
+
+
+def test_an_action_of_0_holds_the_first_keyframe(folder):
+    """As MuJoCo does after `mj_resetDataKeyframe`; 1 and -1 are the ends of the range."""
+    (folder / "arm.xml").write_text(SERVOS)
+    task = task_in(write_task(folder / "arm.xml"))
+    env, data = Env(task), mujoco.MjData(task.model.mj)
+    mujoco.mj_resetDataKeyframe(task.model.mj, data, 0)
+    mujoco.mj_step(task.model.mj, data, 500)
+    state = env.reset(jax.random.key(0))
+    for _ in range(50):
+        state = env.step(state, jnp.zeros(2))
+    np.testing.assert_allclose(state.physics.qpos, data.qpos, atol=0.01)
+    for action, control in {-1.0: [-2.9, -0.1], 0.0: [-0.3, 0.4], 1.0: [0.1, 3.7]}.items():
+        np.testing.assert_allclose(task.control(jnp.full(2, action), None, ()), control, rtol=1e-5)
+
+
+HOSTILE = ['"""; raise SystemExit; """', "'''", "\\", "a\\", "{x} $x %s", "naïve 中文 😀"]
+names = st.lists(st.sampled_from(HOSTILE) | st.text("\"'\\{}$# abé", min_size=1), max_size=4)
+
+
+@pytest.mark.parametrize("motors", [False, True])
+@given(names=names)
+def test_no_name_in_a_model_becomes_code(motors, names, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    spec = mujoco.MjSpec()
+    for number, name in enumerate(dict.fromkeys(["joint", *names])):
+        body = spec.worldbody.add_body(name=f"body {number}")
+        body.add_joint(name=name)
+        body.add_geom(size=[0.1, 0, 0])
+        if not motors:
+            spec.add_actuator(name=name, target=name).trntype = mujoco.mjtTrn.mjTRN_JOINT
+    spec.compile()
+    (folder / "robot.xml").write_text(spec.to_xml())
+    kept = Model(folder / "robot.xml").names("joint")
+    out = folder / 'it\'s a "robot".py'
+    code = ast.parse(write_task(folder / "robot.xml", out, motors=motors).read_text())
+    statements = {type(statement) for statement in code.body}
+    assert statements <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.ClassDef, ast.If}
+    (task,) = (it for it in code.body if isinstance(it, ast.ClassDef))
+    assert ", ".join(kept[:6]) in ast.get_docstring(task, clean=False)
+    if motors:
+        tables = (it for it in code.body if isinstance(it, ast.Assign))
+        (table,) = (it.value for it in tables if it.targets[0].id == "MOTORS")
+        assert list(ast.literal_eval(table)) == kept
 
 
 def test_the_command_writes_a_file_once(folder, capsys):

@@ -49,6 +49,10 @@ class PackedWorlds:
         self.advance = jit_on_caller_thread(worlds, self._advance)
         self.pull = jit_on_caller_thread(worlds, self._pull)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled as what it is made of: programs are compiled again."""
+        return type(self), (self._worlds, self._observed, self._requires_grad)
+
     def _start(self, keys: Key) -> dict[str, Array]:
         """All worlds at the start of their first episode, from their keys, `(B,)`."""
         return self._seen(self._worlds.reset(keys))

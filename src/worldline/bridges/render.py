@@ -42,8 +42,12 @@ class WorldsRenderer:
     def __init__(self, worlds: Worlds, size: tuple[int, int]) -> None:
         env = worlds.env
         self._frames = FrameRenderer(env.model, env.task.camera, size, worlds.num_worlds)
-        self._worlds = worlds
+        self._worlds, self._size = worlds, size
         self._physics_at_ends = jax.jit(self._after)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled as what it is made of: a graphics context is opened again."""
+        return type(self), (self._worlds, self._size)
 
     def render(self, state: WorldsState, last: LastStep | None = None) -> tuple[NDArray, ...]:
         """A picture of each world, `(height, width, 3)` uint8.

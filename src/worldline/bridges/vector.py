@@ -36,6 +36,7 @@ from worldline.env.env import Env as WorldlineEnv
 from worldline.env.worlds import Worlds, WorldsState
 from worldline.errors import ConfigError, VariationError, WorldlineError, did_you_mean
 from worldline.host.calls import raised_as_it_is
+from worldline.processes import check_not_forked
 from worldline.types import Array, Key
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -256,24 +257,19 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         return self._current
 
     def _check_open(self) -> None:
+        check_not_forked()
         if self.closed:
             raise ClosedEnvironmentError("the environment is closed; make a new one")
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled programs and engines are not pickled, but built again.
-        left: dict[str, Any] = {
-            "worlds": None,
-            "_renderer": None,
-            "_steppers": {},
-            "_current": None,
-        }
+        left: dict[str, Any] = {"_renderer": None, "_steppers": {}, "_current": None}
         state = None if self._current is None else self._state()
-        return {**vars(self), **left, "_made_of": (_recipe(self.worlds), state)}
+        return {**vars(self), **left, "_copied": state}
 
     def __setstate__(self, values: dict[str, Any]) -> None:
-        (env, worlds), state = values.pop("_made_of")
+        state = values.pop("_copied")
         vars(self).update(values)
-        self.worlds = Worlds(WorldlineEnv(*env), *worlds)
         if state is not None:
             self._pack(state)
 
@@ -350,10 +346,3 @@ def _final(obs: HostObservation, metrics: Mapping[str, NDArray], ended: NDArray)
         "final_info": _info(metrics, ended),
         "_final_info": ended.copy(),
     }
-
-
-def _recipe(worlds: Worlds) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The arguments of an environment, and those of worlds of it."""
-    env, drawn = worlds.env, (worlds.domain, worlds.context, worlds.resample_every)
-    made_of = (env.task, env.engine, env.context, env.cameras, env.action_repeat, env.last_action)
-    return made_of, (worlds.num_worlds, worlds.episode_length, *drawn)

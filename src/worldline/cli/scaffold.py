@@ -42,9 +42,11 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
         raise ConfigError(f"{str(out)!r} exists; move it, or give another file with --out")
     substeps = max(1, round(_CONTROL_TIMESTEP / model.timestep))
     forces = _motor_forces(model) if motors else {}
+    holds = model.mj.nkey and not motors and model.mj.key_ctrl[0].any()
+    rest, words = _KEYFRAME_CONTROL if holds else _MIDDLE
     text = _TEMPLATE.substitute(
         name=name,
-        file=out.name,
+        file=_in_text(out.name),
         mjcf=_path_in_python(mjcf, out),
         task="".join(word.capitalize() for word in name.split("_")) or "Robot",
         joints=_listed(model, "joint", "joints"),
@@ -57,6 +59,8 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
         timestep=f"{model.timestep:.6g}",
         source=_WITH_MOTORS if motors else _AS_IT_IS,
         pose=_KEYFRAME if model.mj.nkey else _DEFAULT_POSE,
+        rest=rest,
+        rest_words=words,
         imports="import mujoco\n" if motors else "",
         motors=_motor_table(forces) if motors else "",
     )
@@ -100,7 +104,7 @@ def _motor_forces(model: Model) -> dict[str, float]:
 
 def _motor_table(forces: dict[str, float]) -> str:
     """The Python table of the forces of the joints' motors."""
-    rows = "".join(f'    "{joint}": {force},\n' for joint, force in forces.items())
+    rows = "".join(f"    {_literal(joint)}: {force},\n" for joint, force in forces.items())
     return f"""
 #: YOURS: the motor of each joint, and what it can do: N m, or N for a slide.
 MOTORS = {{
@@ -124,13 +128,26 @@ def _path_in_python(mjcf: Path, out: Path) -> str:
     """A Python expression for the path of the MJCF, relative to a file in a folder above it."""
     path, folder = mjcf.resolve(), out.resolve().parent
     if path.is_relative_to(folder):
-        return f'Path(__file__).parent / "{path.relative_to(folder).as_posix()}"'
-    return f'Path("{path.as_posix()}")'
+        return f"Path(__file__).parent / {_literal(path.relative_to(folder).as_posix())}"
+    return f"Path({_literal(path.as_posix())})"
+
+
+def _literal(text: str) -> str:
+    """A string of Python, in double quotes."""
+    return f'"{_in_text(text)}"'
+
+
+def _in_text(text: str) -> str:
+    """A text as it stands between double quotes, one or three, in Python.
+
+    Names in an MJCF file are anybody's: one with quotes in it must not end the string.
+    """
+    return ascii(text)[1:-1].replace('"', '\\"')
 
 
 def _listed(model: Model, kind: str, plural: str, most: int = 6) -> str:
     """The number of objects of a kind, and the names of the first ones."""
-    names = [name for name in model.names(kind) if name]
+    names = [_in_text(name) for name in model.names(kind) if name]
     shown = ", ".join(names[:most]) + (", ..." if len(names) > most else "")
     count = len(model.names(kind))
     return f"{count} {kind if count == 1 else plural}" + (f" ({shown})" if shown else "")
@@ -148,6 +165,10 @@ _WITH_MOTORS = """spec = mujoco.MjSpec.from_file(str(MJCF))
 
 _DEFAULT_POSE = "jnp.asarray(self.model.qpos0)"
 _KEYFRAME = "jnp.asarray(self.model.mj.key_qpos[0], jnp.float32)  # the model's first keyframe"
+
+#: The control for an action of 0, in Python and in words.
+_MIDDLE = "(low + high) / 2.0", "in the middle of the range"
+_KEYFRAME_CONTROL = "np.clip(self.model.mj.key_ctrl[0], low, high)", "of the model's first keyframe"
 
 _TEMPLATE = Template('''\
 """$name: a task to fill in, written by `worldline init`.
@@ -208,10 +229,14 @@ class $task(worldline.Task):
         return -np.ones(self.model.nu, np.float32), np.ones(self.model.nu, np.float32)
 
     def control(self, action, physics, memory):
-        """Maps an action to the actuators' ranges; -1 to 1 where an actuator has no range."""
+        """Maps an action to the actuators' ranges; -1 to 1 where an actuator has no range.
+
+        An action of 0, where a policy begins, is the control $rest_words.
+        """
         low, high = np.clip(self.model.ctrlrange.T, -1e6, 1e6)
         low, high = np.where(high - low < 1e6, low, -1.0), np.where(high - low < 1e6, high, 1.0)
-        return low + (action + 1.0) / 2.0 * (high - low)
+        rest = $rest
+        return rest + action * jnp.where(action < 0, rest - low, high - rest)
 
     def observe(self, physics, memory):
         """YOURS: what the policy sees. `fields` names what else it may read of MuJoCo's MjData."""

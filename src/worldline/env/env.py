@@ -15,11 +15,12 @@ import numpy as np
 from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
 from worldline.env.observer import Observer
-from worldline.env.task import Outcome, Start, Task, check_task, inputs_of, specs_of
+from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.keys import as_key
 from worldline.physics import Engine, make_physics
 from worldline.physics.base import PhysicsState, check_variation
+from worldline.processes import check_not_forked
 from worldline.rendering.camera import Camera
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
 from worldline.variation.context import Context, Feature
@@ -98,6 +99,7 @@ class Env:
         action_repeat: int = 1,
         last_action: bool = False,
     ) -> None:
+        check_not_forked()
         if action_repeat < 1:
             raise ConfigError(
                 f"action_repeat is {action_repeat}; give 1 to take each action for one control step"
@@ -345,30 +347,7 @@ class Env:
         Raises:
             TaskError: the task observes something else, such as a dict in a dict.
         """
-        from gymnasium import spaces
-
-        obs = self.observer.specs(self.task_specs.obs)
-        if isinstance(obs, Mapping):
-            return spaces.Dict(
-                {name: self._box(f"a part {name!r} of ", leaf) for name, leaf in obs.items()}
-            )
-        return self._box("", obs)
-
-    def _box(self, part: str, leaf: Any) -> spaces.Box:
-        """The space of an array, or of a part of a dict of arrays."""
-        from gymnasium import spaces
-
-        what = f"{type(self.task).__name__}.observe gives {part}{specs_of(leaf)}"
-        if not hasattr(leaf, "dtype"):
-            raise TaskError(f"{what}; give an array, or a dict of arrays without dicts in it")
-        low, high = -np.inf, np.inf
-        if leaf.dtype.kind == "b":
-            low, high = 0, 1
-        elif leaf.dtype.kind in "ui":
-            low, high = np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max
-        elif leaf.dtype not in (jnp.float32, jnp.float64):
-            raise TaskError(f"{what}; give float32, integers or bool")
-        return spaces.Box(low, high, leaf.shape, leaf.dtype.type)
+        return self.observer.space(self.task_specs.obs)
 
     def check_action(
         self, action: ArrayLike, lead: tuple[int, ...] = ()
@@ -436,6 +415,11 @@ class Env:
             name: jnp.zeros(spec.shape, jnp.float32)
             for name, spec in self.task_specs.metrics.items()
         }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled as what it is made of; programs are compiled again."""
+        made_of = (self.task, self.engine, self.context, self.cameras)
+        return type(self), (*made_of, self.action_repeat, self.last_action)
 
     def __repr__(self) -> str:
         return f"Env({type(self.task).__name__}, physics={self.physics.name!r})"

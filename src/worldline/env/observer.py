@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.cameras import Cameras
-from worldline.env.task import Task
+from worldline.env.task import Task, specs_of
+from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
 from worldline.types import Array, ArrayLike, Observation, PyTree
 from worldline.variation.context import Context, Values
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
 
 
 class Observer:
@@ -44,6 +48,37 @@ class Observer:
         if self._last_action:
             added["last_action"] = jax.ShapeDtypeStruct(self._action_shape, jnp.float32)
         return _add(task_obs, added)
+
+    def space(self, task_obs: PyTree) -> spaces.Space[Any]:
+        """The observations as a space: a `Box`, or a `Dict` of them.
+
+        Raises:
+            TaskError: the task observes something else, such as a dict in a dict.
+        """
+        from gymnasium import spaces
+
+        obs = self.specs(task_obs)
+        if isinstance(obs, dict):
+            return spaces.Dict(
+                {name: self._box(f"a part {name!r} of ", leaf) for name, leaf in obs.items()}
+            )
+        return self._box("", obs)
+
+    def _box(self, part: str, leaf: Any) -> spaces.Box:
+        """The space of an array, or of a part of a dict of arrays."""
+        from gymnasium import spaces
+
+        what = f"{type(self._task).__name__}.observe gives {part}{specs_of(leaf)}"
+        if not hasattr(leaf, "dtype"):
+            raise TaskError(f"{what}; give an array, or a dict of arrays without dicts in it")
+        low, high = -np.inf, np.inf
+        if leaf.dtype.kind == "b":
+            low, high = 0, 1
+        elif leaf.dtype.kind in "ui":
+            low, high = np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max
+        elif leaf.dtype not in (jnp.float32, jnp.float64):
+            raise TaskError(f"{what}; give float32, integers or bool")
+        return spaces.Box(low, high, leaf.shape, leaf.dtype.type)
 
     def first(
         self, physics: PhysicsState, memory: PyTree, context: Values, mask: ArrayLike

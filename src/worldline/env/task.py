@@ -80,6 +80,10 @@ class Task(abc.ABC):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Configuration values that suit this task, by the name of the algorithm (`"ppo"`)."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies and pickles hold the configuration; what follows from it is computed again.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     @property
     @abc.abstractmethod
     def control_timestep(self) -> float:

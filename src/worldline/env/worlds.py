@@ -20,6 +20,7 @@ from worldline.errors import ConfigError, VariationError
 from worldline.keys import as_key
 from worldline.model import Model
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared
+from worldline.processes import check_not_forked
 from worldline.rendering.camera import Camera
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, Variation
 from worldline.variation.context import Selector, as_selector
@@ -165,6 +166,12 @@ class Worlds:
         self._step = jax.jit(step)
         self._reset_where = jax.jit(shared(mesh, self._reset_rows, (state, BY_WORLD), state))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled as what it is made of."""
+        drawn = (self.domain, self.context, self.resample_every)
+        made_of = (self.env, self.num_worlds, self.episode_length, *drawn)
+        return type(self), (*made_of, None, self.mesh)
+
     def repeating(self, times: int) -> Worlds:
         """The same worlds with `times` times the action repeat of their environment."""
         return Worlds(
@@ -197,6 +204,7 @@ class Worlds:
             ConfigError: the number of keys, or of values, is not B.
             VariationError: no such context feature, or a value outside its bounds.
         """
+        check_not_forked()
         key = as_key(key)
         if key.shape == ():
             key = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(self.num_worlds))
@@ -223,6 +231,7 @@ class Worlds:
             ActionError: a wrong shape or dtype, or a value that is not finite.
             ConfigError: the mask is not `(B,)`.
         """
+        check_not_forked()
         checked = self.env.check_action(action, (self.num_worlds,))
         return self._step(state, checked, None if mask is None else self._check_mask(mask))
 
