@@ -54,9 +54,12 @@ def in_c(tmp_path_factory) -> list[list[int]]:
     if compiler is None:
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("c")
+    header = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
+    renamed = "XLA_FFI_Error_GetDetails" in header.read_text()  # in newer versions of jaxlib
     lines = []
     for _, text in ALL:
-        name, *members = text.replace(" ...", "").split()
+        now = text.replace("Error_GetMessage", "Error_GetDetails") if renamed else text
+        name, *members = now.replace(" ...", "").split()
         terms = [f"offsetof({name}, {member})" for member in members] + [f"sizeof({name})"]
         lines.append(f'printf("{"%zu " * len(terms)}\\n", {", ".join(terms)});')
     source = folder / "structs.c"
