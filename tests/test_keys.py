@@ -59,7 +59,9 @@ def test_learners_take_both_kinds(algorithm, config):
     assert_same(learner.init(jax.random.PRNGKey(3)), learner.init(jax.random.key(3)))
 
 
-@pytest.mark.parametrize("wrong", [0, np.float32(1), np.arange(2), None, "seed"])
+@pytest.mark.parametrize(
+    "wrong", [0, np.float32(1), np.arange(2), np.zeros(3, np.uint32), None, "seed"]
+)
 def test_what_is_no_key_is_refused(wrong):
     for reset in (ENV.reset, Worlds(ENV, 2).reset):
         with pytest.raises(ConfigError, match=r"the key is .*; give jax\.random\.key\(seed\)"):

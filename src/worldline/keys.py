@@ -23,6 +23,7 @@ def as_key(key: Any) -> Key:
     dtype = getattr(key, "dtype", None)
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return key
-    if dtype == jnp.uint32 and key.ndim:
+    width = jax.eval_shape(jax.random.PRNGKey, 0).shape
+    if dtype == jnp.uint32 and key.shape[-1:] == width:
         return jax.random.wrap_key_data(jnp.asarray(key))
     raise ConfigError(f"the key is {key!r}; give jax.random.key(seed)")

@@ -80,6 +80,12 @@ def test_worlds_show_any_shape_but_a_learner_reads_vectors(message: str) -> None
     assert f"the observation 'more' has shape {message}" in str(error.value)
 
 
+def test_a_privileged_state_that_the_critic_would_read_by_itself_is_a_vector_too() -> None:
+    env = env_of(lambda state: {"state": state.qpos, "privileged_state": state.qvel[None]})
+    with pytest.raises(ConfigError, match=r"'privileged_state' has shape \(1, 2\), and networks"):
+        learner_of(env, "state")
+
+
 REFUSED = {
     "a part 'a' of {'b': 'float32[2]'}; give an array, or a dict of arrays without": lambda state: {
         "a": {"b": state.qpos}

@@ -119,8 +119,9 @@ class ImageLearnerConfig(LearnerConfig):
 
     @property
     def obs_read(self) -> tuple[str, ...]:
-        """The parts that the policy or the critic read."""
-        return (*self.actor_obs, *(self.critic_obs or ()))
+        """The parts that the policy or the critic read, where the observation has them."""
+        critic = ("privileged_state",) if self.critic_obs is None else self.critic_obs
+        return (*self.actor_obs, *critic)
 
     def critic_keys(self, obs: Observation) -> tuple[str, ...]:
         """The parts of an observation that the critic reads, as `critic_obs` says."""
