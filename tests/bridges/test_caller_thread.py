@@ -36,8 +36,8 @@ def ring() -> Iterator[Callable[[float], object]]:
     signal.signal(signal.SIGALRM, before)
 
 
-def humanoids() -> VectorEnv:
-    env = gymnasium.make_vec("worldline/gym-humanoid-v0", num_envs=B)
+def humanoids(worlds: int = B) -> VectorEnv:
+    env = gymnasium.make_vec("worldline/gym-humanoid-v0", num_envs=worlds)
     env.reset(seed=0)
     assert isinstance(env.unwrapped, VectorEnv)
     return env.unwrapped
@@ -47,7 +47,7 @@ ACTION = np.full((B, 17), 0.1, np.float32)
 
 
 def test_physics_runs_on_the_thread_that_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    env, threads, step = humanoids(), set[int](), Batch.step
+    env, threads, step = humanoids(worlds=1), set[int](), Batch.step
 
     def spy(self: Batch, *args: Any) -> int:
         threads.add(threading.get_ident())
@@ -55,8 +55,8 @@ def test_physics_runs_on_the_thread_that_steps(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Batch, "step", spy)
     for _ in range(5):
-        env.step(ACTION)
-    assert threading.get_ident() in threads
+        env.step(ACTION[:1])
+    assert threads == {threading.get_ident()}
 
 
 def test_results_lie_on_a_device_of_their_own() -> None:
@@ -95,6 +95,7 @@ def test_an_error_of_the_physics_is_raised_as_it_is(monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch:
         patch.setattr(Batch, "step", fail)
-        with pytest.raises(OSError, match="no more threads"):
-            env.step(ACTION)
+        for _ in range(20):  # XLA calls from its own threads as well
+            with pytest.raises(OSError, match="no more threads"):
+                env.step(ACTION)
     env.step(ACTION)

@@ -23,9 +23,10 @@ R = TypeVar("R")
 def jit_on_caller_thread(worlds: Worlds, function: Callable[..., R]) -> Callable[..., R]:
     """Compiles a function of worlds, for a caller who waits for its results.
 
-    The program runs on its caller's thread. An exception in its physics, or `KeyboardInterrupt`, is
-    raised as it is. The results are on `caller_device()`. Where the worlds are on an accelerator,
-    or on several devices, this is `jax.jit`.
+    The program runs on its caller's thread; parts of it may run beside it on XLA's own threads
+    where arrays have more than some hundred bytes. An exception in its physics, or
+    `KeyboardInterrupt`, is raised as it is. The results are on `caller_device()`. Where the worlds
+    are on an accelerator, or on several devices, this is `jax.jit`.
     """
     device = caller_device()
     if worlds.mesh is not None or jax.default_backend() != "cpu" or device is None:

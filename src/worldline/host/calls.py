@@ -168,18 +168,20 @@ class _Process:
 _process = _Process()
 
 
-class _Caller(threading.local):
-    """Whether this thread waits in `raised_as_it_is`, and the exception to raise there."""
+class _Waiting:
+    """Who waits in `raised_as_it_is`, and what calls raised meanwhile."""
 
-    waits = False
-    raised: BaseException | None = None
+    def __init__(self) -> None:
+        self.callers: set[object] = set()
+        self.raised: dict[str, BaseException] = {}
+        """By the name that XLA's error quotes: XLA may have called from a thread of its own."""
 
 
-_caller = _Caller()
+_waiting = _Waiting()
 
 
 def raised_as_it_is(program: Callable[P, R]) -> Callable[P, R]:
-    """Wraps a program that runs on its caller's thread, so that it raises what the host raises.
+    """Wraps a program whose caller waits for it, so that it raises what the host raises.
 
     Without it, XLA raises an error of its own that quotes the exception. On the main thread the
     exception may come from the handler of a signal, such as `KeyboardInterrupt`.
@@ -187,13 +189,19 @@ def raised_as_it_is(program: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(program)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        _caller.waits = True
+        caller = object()
+        _waiting.callers.add(caller)
         try:
             return program(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as error:
+            for name, raised in list(_waiting.raised.items()):
+                if name in str(error):
+                    raise _waiting.raised.pop(name, raised) from None
+            raise
         finally:
-            raised, _caller.waits, _caller.raised = _caller.raised, False, None
-            if raised is not None:
-                raise raised
+            _waiting.callers.discard(caller)
+            if not _waiting.callers:
+                _waiting.raised.clear()
 
     return run
 
@@ -250,9 +258,10 @@ def _entry(handle: Callable[[Any], None]) -> Any:
             else:
                 handle(frame)
         except BaseException as error:
-            if _caller.waits:
-                _caller.raised = error
-            message = f"error calling the host: {traceback.format_exc()}".encode()
+            name = f"error {next(_numbers)} calling the host"
+            if _waiting.callers:
+                _waiting.raised[name] = error
+            message = f"{name}: {traceback.format_exc()}".encode()
             arguments = ErrorArguments(sizeof(ErrorArguments), None, message, INTERNAL)
             return frame.api.contents.make_error(byref(arguments))
         return None
