@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from worldline.env.check import check_env as check_env
     from worldline.env.env import Env as Env
     from worldline.env.env import EnvState as EnvState
+    from worldline.env.episodes import WorldsState as WorldsState
     from worldline.env.task import Outcome as Outcome
     from worldline.env.task import Start as Start
     from worldline.env.task import Task as Task
     from worldline.env.worlds import Step as Step
     from worldline.env.worlds import Worlds as Worlds
-    from worldline.env.worlds import WorldsState as WorldsState
     from worldline.errors import WorldlineError as WorldlineError
     from worldline.export.policy_file import load_policy as load_policy
     from worldline.learn.policy import Policy as Policy
@@ -43,7 +43,7 @@ _PUBLIC = {
     "Task": "worldline.env.task",
     "WorldlineError": "worldline.errors",
     "Worlds": "worldline.env.worlds",
-    "WorldsState": "worldline.env.worlds",
+    "WorldsState": "worldline.env.episodes",
     "check_env": "worldline.env.check",
     "list_tasks": "worldline.tasks.registry",
     "load_policy": "worldline.export.policy_file",

@@ -12,8 +12,9 @@ import pytest
 
 import toys
 from worldline.env.env import Env
+from worldline.env.episodes import WorldsState
 from worldline.env.task import Outcome, Start, Task
-from worldline.env.worlds import DomainLike, Step, Worlds, WorldsState
+from worldline.env.worlds import DomainLike, Step, Worlds
 from worldline.errors import ActionError, ConfigError
 from worldline.mujoco_c import Batch
 

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 import worldline
-from worldline.env.worlds import Step, WorldsState
+from worldline.env.episodes import WorldsState
+from worldline.env.worlds import Step
 
 TASKS = ("gym/ant", "gym/humanoid", "suite/quadruped-walk", "arm/pick-cube")
 

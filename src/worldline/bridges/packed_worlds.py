@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from worldline.bridges.caller_thread import jit_on_caller_thread
 from worldline.bridges.packing import Packing
 from worldline.bridges.stepper import without_ranges
+from worldline.env.episodes import WorldsState
 from worldline.env.resets import where_rows
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.env.worlds import Worlds
 from worldline.types import Array, Key
 
 #: Names of the worlds' rows of 32-bit words, and of their real numbers alone.

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.episodes import WorldsState
 from worldline.env.resets import where_rows
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.env.worlds import Worlds
 from worldline.physics.base import PhysicsState
 from worldline.rendering.frames import FrameRenderer
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from worldline.bridges.caller_thread import jit_on_caller_thread
 from worldline.bridges.packing import Packing
-from worldline.env.worlds import Step, Worlds, WorldsState
+from worldline.env.episodes import WorldsState
+from worldline.env.worlds import Step, Worlds
 from worldline.types import Array, Observation
 
 NDArray: TypeAlias = np.ndarray[Any, Any]

@@ -33,7 +33,8 @@ from worldline.bridges.render import RENDER_SIZE, LastStep, WorldsRenderer
 from worldline.bridges.resets import Parameters, reset_options, seed_keys, world_seeds
 from worldline.bridges.stepper import Stepper
 from worldline.env.env import Env as WorldlineEnv
-from worldline.env.worlds import Worlds, WorldsState
+from worldline.env.episodes import WorldsState
+from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, VariationError, WorldlineError, did_you_mean
 from worldline.host.calls import raised_as_it_is
 from worldline.processes import check_not_forked

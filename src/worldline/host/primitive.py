@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
+from jax.extend.core import ClosedJaxpr, Primitive
 from jax.interpreters import batching, mlir
 
 from worldline.host.calls import HostCall, call_host
@@ -34,7 +35,7 @@ def host_primitive(
         lower: lowers it; by default to a call of the host.
         has_side_effect: whether it runs where nobody needs its results; `vmap` then refuses it.
     """
-    primitive = Primitive(name)
+    primitive = _HostPrimitive(name)
     primitive.multiple_results = True
 
     def default(ctx: Any, *operands: Any, call: HostCall, lead: int) -> Sequence[Any]:
@@ -44,12 +45,40 @@ def host_primitive(
         results = primitive.bind(*stack(operands, axes, call, lead), call=call, lead=lead + 1)
         return results, [0] * len(results)
 
-    primitive.def_impl(evaluate or _evaluate)
-    primitive.def_abstract_eval(_result_avals)
-    mlir.register_lowering(primitive, lower or default)
+    primitive.def_impl(rule(evaluate or _evaluate))
+    primitive.def_abstract_eval(rule(_result_avals))
+    mlir.register_lowering(primitive, rule(lower or default))
     if not has_side_effect:
-        batching.primitive_batchers[primitive] = batch
+        batching.primitive_batchers[primitive] = rule(batch)
     return primitive
+
+
+class _HostPrimitive(Primitive):
+    """A primitive whose calls go with the programs that they are part of.
+
+    JAX remembers the static parameters of thousands of primitives that it has seen, and with them
+    a call's engine and all its memory. But it forgets those with a jaxpr among them when that
+    jaxpr is gone. So each equation gets one of its own, `life`.
+    """
+
+    def bind(self, *operands: Any, **static: Any) -> Any:
+        return super().bind(*operands, **{"life": ClosedJaxpr(_nothing(), ()), **static})
+
+
+@functools.cache
+def _nothing() -> Any:
+    """A jaxpr that does nothing."""
+    return jax.make_jaxpr(lambda: ())().jaxpr
+
+
+def rule(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a rule of a host primitive from a function of its operands, `call` and `lead`."""
+
+    @functools.wraps(function)
+    def of_all_parameters(*operands: Any, life: ClosedJaxpr, **static: Any) -> Any:
+        return function(*operands, **static)
+
+    return of_all_parameters
 
 
 def stack(operands: Sequence[Array], axes: Sequence[Any], call: HostCall, lead: int) -> list[Array]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 from jax.sharding import Mesh, NamedSharding
 
-from worldline.env.worlds import WorldsState
+from worldline.env.episodes import WorldsState
 from worldline.learn.policy import Policy
 from worldline.learn.run import Learner
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE

@@ -20,7 +20,7 @@ from jax.interpreters import ad, batching
 
 from worldline.errors import WorldlineError
 from worldline.host.calls import HostCall, Spec
-from worldline.host.primitive import host_primitive, stack
+from worldline.host.primitive import host_primitive, rule, stack
 from worldline.physics.finite_differences import (
     DifferentiableCall,
     backwards,
@@ -98,7 +98,7 @@ _cotangent = host_primitive("worldline_cotangent")
 
 def differentiate(primitive: Primitive) -> None:
     """Gives a primitive of `DifferentiableCall`s both modes of differentiation."""
-    ad.primitive_jvps[primitive] = functools.partial(_jvp, primitive)
+    ad.primitive_jvps[primitive] = rule(functools.partial(_jvp, primitive))
 
 
 def _jvp(
@@ -175,7 +175,7 @@ def _no_second_derivative(*_: Any, **__: Any) -> Any:
     )
 
 
-batching.primitive_batchers[_cotangent] = _batch_cotangent
-ad.primitive_jvps[_tangent] = _tangent_jvp
-ad.primitive_transposes[_tangent] = _transpose
+batching.primitive_batchers[_cotangent] = rule(_batch_cotangent)
+ad.primitive_jvps[_tangent] = rule(_tangent_jvp)
+ad.primitive_transposes[_tangent] = rule(_transpose)
 ad.primitive_jvps[_cotangent] = _no_second_derivative
