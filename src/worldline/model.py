@@ -6,6 +6,8 @@ import copy
 import functools
 import hashlib
 import os
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,6 +32,11 @@ _NAMED = {
 }
 
 
+#: Constants that decide whether a body is "simple" to MuJoCo. It stores less of the inertia of such
+#: a body, so that they cannot vary where there is one.
+_OF_SIMPLE_BODIES = frozenset(("body_ipos", "body_iquat", "jnt_axis", "jnt_pos", "tendon_armature"))
+
+
 class Model:
     """A compiled MuJoCo model that nobody changes, with look-up by name.
 
@@ -43,9 +50,14 @@ class Model:
     """
 
     mj: mujoco.MjModel
+    _source: Any
+    """What it was compiled from; None where somebody else did."""
 
     def __init__(self, source: ModelSource) -> None:
-        self.mj = source.mj if isinstance(source, Model) else _compile(source)
+        if isinstance(source, Model):
+            self.mj, self._source = source.mj, source._source
+        else:
+            self.mj, self._source = _compiled(source), _unchanging(source)
 
     @property
     def nq(self) -> int:
@@ -141,6 +153,42 @@ class Model:
         value.flags.writeable = False
         return value
 
+    def varying(self, fields: Iterable[str]) -> Model:
+        """The model as MuJoCo compiles it where these fields may vary.
+
+        It has the same fields, objects and numbers. It is this model, unless one of the fields may
+        make a body that is "simple" to MuJoCo, such as a free object, one that is not.
+
+        Args:
+            fields: names of fields, as in `constant`.
+
+        Raises:
+            VariationError: the fields cannot vary, since this model was compiled by someone else.
+        """
+        touched = sorted(_OF_SIMPLE_BODIES.intersection(fields))
+        simple = np.flatnonzero((self.mj.body_simple > 0) & (self.mj.body_dofnum > 0))
+        if not touched or not len(simple):
+            return self
+        if self._source is None:
+            name = self.names("body")[simple[0]] or f"number {simple[0]}"
+            raise VariationError(
+                f"{touched[0]!r} cannot vary: this MjModel was compiled with the body {name} as a "
+                "simple one. Give the MJCF or the MjSpec in its place, or write simple='false' at "
+                "the body"
+            )
+        return self._without_simple_bodies
+
+    @functools.cached_property
+    def _without_simple_bodies(self) -> Model:
+        with warnings.catch_warnings():  # they were given when the model was first compiled
+            warnings.simplefilter("ignore")
+            spec = _parsed(self._source)
+            if Model(spec).digest != self.digest:
+                raise ModelError("the MJCF has changed since the model was made; make it anew")
+            for body in spec.bodies:
+                body.simple = False
+            return Model(spec)
+
     @functools.cached_property
     def _data_fields(self) -> dict[str, np.ndarray[Any, Any]]:
         from mujoco.batch import DATA_FIELDS
@@ -180,7 +228,7 @@ class Model:
         return f"Model(nq={self.nq}, nv={self.nv}, nu={self.nu}, nbody={self.mj.nbody})"
 
 
-def _compile(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) -> mujoco.MjModel:
+def _compiled(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) -> mujoco.MjModel:
     """The compiled model of any source but `Model`; MuJoCo's complaint as a ModelError."""
     if isinstance(source, mujoco.MjModel):
         return copy.copy(source)
@@ -198,3 +246,18 @@ def _compile(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) ->
             raise
         line = " ".join(str(error).split())
         raise ModelError(f"MuJoCo refuses the model: {line}") from error
+
+
+def _parsed(source: Any) -> mujoco.MjSpec:
+    """A copy of the specification, or what MJCF says, which is known to compile."""
+    if isinstance(source, mujoco.MjSpec):
+        return source.copy()
+    mjcf = str(source).lstrip().startswith("<")
+    return mujoco.MjSpec.from_string(source) if mjcf else mujoco.MjSpec.from_file(str(source))
+
+
+def _unchanging(source: Any) -> Any:
+    """A source that nobody changes any more; None for a compiled model."""
+    if isinstance(source, mujoco.MjModel):
+        return None
+    return source.copy() if isinstance(source, mujoco.MjSpec) else source

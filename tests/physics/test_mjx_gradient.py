@@ -65,12 +65,12 @@ def test_derivatives_are_those_of_plain_mujoco(name, double, relative):
 def test_backwards_nothing_is_solved_again(integrator):
     model = Model(BOX.format(integrator=integrator))
     physics = MjxPhysics(model)
-    state = physics.start(model.qpos0, jnp.zeros(model.nv), {}, {})
+    state = jax.eval_shape(physics.start, model.qpos0, jnp.zeros(model.nv), {}, {})
 
-    def speed(qvel):
+    def speed(qvel, state):
         return physics.step(dataclasses.replace(state, qvel=qvel), {}, 2).qvel[0]
 
-    forward, backward = (jax.make_jaxpr(f)(state.qvel) for f in (speed, jax.grad(speed)))
+    forward, backward = (jax.make_jaxpr(f)(state.qvel, state) for f in (speed, jax.grad(speed)))
     # The solver's iterations and its line search, which are all the loops of unknown length here.
     assert loops(forward.jaxpr) == loops(backward.jaxpr) == 2
 

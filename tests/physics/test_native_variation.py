@@ -284,22 +284,6 @@ def test_a_masked_start_keeps_the_other_rows_constants():
     np.testing.assert_allclose(step(mixed).qvel[:, 0], [0.01, 0.01 / 8, 0.01 / 4], rtol=1e-6)
 
 
-def test_constants_that_mujoco_refuses_end_that_world_alone(nans_allowed):
-    # MuJoCo compiles these boxes as bodies whose centre stays where it is, and says so.
-    physics = physics_of(toys.BOXES)
-    stored = physics.model.mj.body_ipos.astype(np.float32)
-    moved = stored + np.float32(0.01)
-    with pytest.raises(mujoco.FatalError, match="body 1 is compiled as simple"):
-        edited(physics.model, {"body_ipos": moved})
-    for _ in range(2):  # in new memory and in used memory
-        result = unroll(toys.BOXES, {"body_ipos": np.stack([stored, moved, stored])})
-        np.testing.assert_array_equal(
-            result.diverged, np.tile([[False], [True], [False]], (1, STEPS))
-        )
-        for world in (0, 2):
-            assert_bits(states(physics, result)[world], expected(physics.model, physics.model.mj))
-
-
 def test_a_mass_that_is_none_is_a_world_that_diverged(nans_allowed):
     masses = np.array([[0, 1], [0, -1], [0, np.nan]], np.float32)
     result = unroll(toys.PUCK, {"body_mass": masses})

@@ -282,8 +282,10 @@ def check_variation(model: Model, variation: Variation) -> dict[str, Array]:
     """A variation as float32 arrays, after a check of its names and shapes.
 
     Raises:
-        VariationError: an unknown field, or a shape that is not the field's.
+        VariationError: an unknown field, a shape that is not the field's, or a field that cannot
+            vary in this model.
     """
+    model.varying(variation)
     checked = {}
     for field in sorted(variation):
         shape = model.constant(field).shape

@@ -226,6 +226,7 @@ class Domain(AbstractDomain):
 
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
         """Checks the terms, and the most extreme models that they can draw."""
+        model.varying(self.fields(model))
         ranges = self.ranges if ranges is None else ranges
         for term in self.terms:
             term.check(model, ranges[term.name])
@@ -296,6 +297,7 @@ class CustomDomain(AbstractDomain):
 
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
         """Checks a hundred draws, since the extremes of a function are not known."""
+        model.varying(self.fields(model))
         ranges = self.ranges if ranges is None else ranges
         keys = jax.random.split(jax.random.key(0), 100)
         drawn: Variation = jax.device_get(jax.vmap(lambda key: self(key, model, ranges))(keys))

@@ -61,18 +61,19 @@ class MjxPhysics(ArrayPhysics):
     differentiable = True
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
-        self._models: dict[frozenset[str], mjx.Model] = {}
+        self._models: dict[Any, tuple[mjx.Model, mjx.Data]] = {}
         # It may be built within a function that is traced: it holds arrays all the same.
         with lenient(), jax.ensure_compile_time_eval():
-            self._data = _strong(empty_data(model))
-            defaults = {n: np.asarray(getattr(self._data, n)) for n in (*MOVING, *INPUTS)}
+            data = empty_data(model)
+            defaults = {n: np.asarray(getattr(data, n)) for n in (*MOVING, *INPUTS)}
             super().__init__(model, reads, defaults)
             self._varied({})
         check_fields(model, reads.named)
 
     def _compute_start(self, given: Arrays, variation: Variation) -> tuple[Arrays, Arrays, Array]:
         with lenient():
-            data = forward(self._varied(variation), self._data.replace(**given))
+            model, data = self._varied(variation)
+            data = forward(model, data.replace(**given))
             after = self._read(data) | _moving(data) | {"qacc_warmstart": data.qacc}
         return _strong(after), {}, acceptable(data.qacc)
 
@@ -90,9 +91,9 @@ class MjxPhysics(ArrayPhysics):
     ) -> tuple[Arrays, Array]:
         """Where the physics steps lead, with the fields there, and whether all went well."""
         with lenient():
-            model, data = self._varied(variation), self._data.replace(**held)
+            model, data = self._varied(variation)
+            carry, data = (begin, self._read(data)), data.replace(**held)
             advance = functools.partial(self._physics_step, model, data)
-            carry = begin, self._read(self._data)
             (end, fields), _ = jax.lax.scan(
                 lambda c, _: (advance(*c), None), carry, None, length=substeps
             )
@@ -132,13 +133,14 @@ class MjxPhysics(ArrayPhysics):
         shapes = {name: self.model.data_field(name)[0] for name in names}
         return {name: getattr(owner[name], name).reshape(shapes[name]) for name in names}
 
-    def _varied(self, variation: Variation) -> mjx.Model:
-        """The model with a world's own constants, and what follows from them."""
-        asked = ASKED.intersection(variation)
-        if asked not in self._models:
+    def _varied(self, variation: Variation) -> tuple[mjx.Model, mjx.Data]:
+        """The model with a world's own constants and what follows from them, and empty data."""
+        asked, compiled = ASKED.intersection(variation), self.model.varying(variation)
+        if (asked, compiled) not in self._models:
             with jax.ensure_compile_time_eval():
-                self._models[asked] = _strong(converted(self.model, asked))
-        model, constants = self._models[asked], {}
+                made = converted(compiled, asked), empty_data(compiled)
+                self._models[asked, compiled] = _strong(made)
+        (model, data), constants = self._models[asked, compiled], {}
         for name, value in variation.items():
             _, option, field = name.rpartition("opt.")
             private = option and not hasattr(model.opt, field)
@@ -152,7 +154,9 @@ class MjxPhysics(ArrayPhysics):
                 )
             constants[path] = _like(value, held).reshape(held.shape)
         model = model.tree_replace(constants) if constants else model
-        return derive(model, self._data) if DERIVED_FROM.intersection(variation) else model
+        if DERIVED_FROM.intersection(variation):
+            model = derive(model, data)
+        return model, data
 
 
 @jax.custom_jvp

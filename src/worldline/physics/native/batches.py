@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import mujoco
@@ -104,7 +104,7 @@ class BatchPool:
         model: what is simulated.
         reads: what is read of it.
         num_threads: how many threads a batch runs on.
-        options: a compiled model with other options, to be simulated in place of `model`'s.
+        options: gives a compiled model other options, with which it is simulated.
     """
 
     def __init__(
@@ -112,16 +112,25 @@ class BatchPool:
         model: Model,
         reads: Reads,
         num_threads: int,
-        options: mujoco.MjModel | None = None,
+        options: Callable[[mujoco.MjModel], mujoco.MjModel] = lambda model: model,
     ) -> None:
         self.lock = threading.Lock()
         """Whoever calls `batch` holds it until he has read the results."""
         self._num_threads = num_threads
         self._after_step = bool(_after_step(reads))
-        compiled = _solved_at_once(options or model.mj, reads)
         derived: collections.defaultdict[Any, LastDerived] = collections.defaultdict(LastDerived)
-        make = functools.partial(SimulationBatch, compiled, model, reads, derived)
-        self._batches = functools.lru_cache(KEPT_BATCHES)(make)
+
+        @functools.lru_cache(KEPT_BATCHES)
+        def make(
+            rows: int, variation: tuple[str, ...], threads: int, persistent: bool
+        ) -> SimulationBatch:
+            compiled = _solved_at_once(options(model.varying(variation).mj), reads)
+            last = derived[variation]
+            return SimulationBatch(
+                compiled, model, reads, last, rows, variation, threads, persistent
+            )
+
+        self._batches = make
 
     def portions(self, rows: int, operation: Operation) -> list[slice]:
         """Splits the rows of an operation into portions, which run one after another in one batch.
@@ -177,9 +186,9 @@ class SimulationBatch:
 
     Args:
         compiled: what runs.
-        model: the same model, perhaps with other options, by which fields are described.
+        model: the same model, as its user compiled it, by which fields are described.
         reads: what is read of it.
-        derived: what MuJoCo derived last, for each variation; shared by batches of one model.
+        derived: what MuJoCo derived last; shared by batches of one model and one variation.
         rows: the number of simulations.
         variation: the fields of MjModel that each row has its own of.
         threads: the number of threads.
@@ -194,7 +203,7 @@ class SimulationBatch:
         compiled: mujoco.MjModel,
         model: Model,
         reads: Reads,
-        derived: Mapping[tuple[str, ...], LastDerived],
+        derived: LastDerived,
         rows: int,
         variation: tuple[str, ...],
         threads: int,
@@ -205,7 +214,7 @@ class SimulationBatch:
         try:
             batch = Batch(compiled, rows, threads, persistent)
             outputs = {name: batch.output(name, dtype) for name, dtype in named.items()}
-            self.constants = RowConstants(batch, varied, derived[variation])
+            self.constants = RowConstants(batch, compiled, varied, derived)
         except ValueError as error:
             raise ModelError(str(error)) from error
         self.batch = batch
@@ -261,7 +270,7 @@ class SimulationBatch:
         inputs = dict(zip(operation.inputs, operands[first:last], strict=True))
         self.failed.fill(False)
         if constants:
-            self.failed[self.constants.write(constants, ids)] = True
+            self.constants.write(constants, ids)
         self.batch.forget_warnings()
         if operation.kind == "start":
             qpos, qvel = begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from worldline.errors import VariationError
 from worldline.mujoco_c import Batch
 from worldline.types import NDArray
 
@@ -31,15 +33,20 @@ class RowConstants:
 
     Args:
         batch: the batch.
+        model: what it simulates.
         fields: the dtype in MuJoCo of each field that varies, by name.
         last: shared by the batches of one model in which the same fields vary.
     """
 
     def __init__(
-        self, batch: Batch, fields: Mapping[str, np.dtype[Any]], last: LastDerived
+        self,
+        batch: Batch,
+        model: mujoco.MjModel,
+        fields: Mapping[str, np.dtype[Any]],
+        last: LastDerived,
     ) -> None:
-        self._batch, self._last = batch, last
-        order = sorted(fields, key=lambda name: not _derives(name))
+        self._batch, self._model, self._last = batch, model, last
+        self._names = order = sorted(fields, key=lambda name: not _derives(name))
         self._order = [list(fields).index(name) for name in order]
         expanded = [batch.expand(name, fields[name]) for name in order]
         ends = np.cumsum([0, *(values.shape[1] for values in expanded)]).tolist()
@@ -54,19 +61,19 @@ class RowConstants:
         """The fields that `mj_setConst` writes but that are given: the given values stand."""
         self._held = np.zeros((batch.rows, ends[-1]))
         self._unknown = np.ones(batch.rows, bool)
-        """The rows that were not written yet, or in which `mj_setConst` failed."""
+        """The rows that were not written yet, or whose constants MuJoCo refuses."""
         self._derived: dict[str, NDArray] = {}
         """The fields that `mj_setConst` writes, if each row has its own: live bytes `(rows, n)`."""
 
-    def write(self, values: Sequence[NDArray], ids: NDArray | None) -> NDArray:
+    def write(self, values: Sequence[NDArray], ids: NDArray | None) -> None:
         """Writes constants into rows, and lets MuJoCo derive what follows from them.
 
         Args:
             values: for each field `(rows, n)`, or `(1, n)` where all rows have the same.
             ids: which rows, int32; None for all.
 
-        Returns:
-            The rows in which `mj_setConst` failed, int32.
+        Raises:
+            VariationError: MuJoCo refuses the constants of a row.
         """
         given = np.empty_like(self._held)
         for place, (_, columns) in zip(self._order, self._fields, strict=True):
@@ -81,25 +88,38 @@ class RowConstants:
         fresh = self._held[rows] = given[rows]
         for expanded, columns in self._fields:
             expanded[rows] = fresh[:, columns]
-        self._unknown[rows] = False
         derived = rows[differs[rows, : self._deriving].any(axis=1)].astype(np.int32)
-        failed = self._derive(derived)
+        self._unknown[rows] = True  # until all went well
+        self._derive(derived)
+        self._unknown[rows] = False
         for expanded, columns in self._standing:
             expanded[derived] = self._held[derived, columns]
-        self._unknown[failed] = True  # to be tried again
-        return failed
 
-    def _derive(self, rows: NDArray) -> NDArray:
-        """Derives what follows in rows whose constants changed; returns those that failed."""
+    def _derive(self, rows: NDArray) -> None:
+        """Derives what follows in rows whose constants changed."""
         left = self._copied(rows)
         if not len(left):
-            return left
-        self._batch.set_const(left)
+            return
+        if self._batch.set_const(left):
+            self._refuse(left[self._batch.status[left] != 0][0])
         self._derived = self._batch.derived()
-        good = self._batch.status[left] == 0
         self._last.where = self
-        self._last.rows = dict(zip(self._read(left[good]), left[good].tolist(), strict=True))
-        return left[~good]
+        self._last.rows = dict(zip(self._read(left), left.tolist(), strict=True))
+
+    def _refuse(self, row: int) -> None:
+        """Raises what MuJoCo says of the constants of a row."""
+        model = copy.copy(self._model)
+        for name, (expanded, _) in zip(self._names, self._fields, strict=True):
+            if not name.startswith("opt."):
+                value = getattr(model, name)
+                value[...] = expanded[row].reshape(value.shape)
+        try:
+            mujoco.mj_setConst(model, mujoco.MjData(model))
+            line = "it does not say why"
+        except mujoco.FatalError as error:
+            line = str(error)
+        varied = ", ".join(sorted(self._names))
+        raise VariationError(f"MuJoCo refuses a world's own {varied}: {line}")
 
     def _copied(self, rows: NDArray) -> NDArray:
         """Copies what follows into rows from where it was derived last; returns the other rows."""

@@ -112,7 +112,7 @@ class NativePhysics(Physics):
         kind = f"{type(self).__module__}.{type(self).__qualname__}"  # a subclass may do otherwise
         self.digest = f"{kind} {model.digest} {reads} {self.num_threads} {gradient}"
         self._pools: dict[tuple[int, int], BatchPool] = {}
-        self._moved = BatchPool(model, reads, self.num_threads, converging(model.mj))
+        self._moved = BatchPool(model, reads, self.num_threads, converging)
         #: The parts of `NativeState.words`, as float64.
         self._numbers = self._pool().batch(1, Operation("step", 1, (), ())).numbers
         self._results = _result_specs(model, reads, 2 * self._numbers.size)

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import mujoco
 import numpy as np
 
+from worldline.model import Model
 from worldline.physics.arrays import MOVING
 from worldline.physics.base import FORCES, KEPT_BATCHES, OF_THE_STEP, VELOCITIES, Reads
 from worldline.physics.warp.model import converted
@@ -138,9 +139,7 @@ class BatchPool:
         deterministic: whether sums come out the same in each run on an NVIDIA card too.
     """
 
-    def __init__(
-        self, model: mujoco.MjModel, reads: Reads, capacity: Capacity, deterministic: bool
-    ) -> None:
+    def __init__(self, model: Model, reads: Reads, capacity: Capacity, deterministic: bool) -> None:
         make = functools.partial(WarpBatch, model, reads, capacity, deterministic)
         self._lock = threading.Lock()
         self._batch = functools.lru_cache(KEPT_BATCHES)(make)
@@ -173,7 +172,7 @@ class WarpBatch:
 
     def __init__(
         self,
-        model: mujoco.MjModel,
+        model: Model,
         reads: Reads,
         capacity: Capacity,
         deterministic: bool,
@@ -185,18 +184,18 @@ class WarpBatch:
         if self._wp.get_device(device).is_cuda:  # batches that this one takes the place of may run
             self._wp.synchronize_device(device)
         self._named, self._refresh, self._rows = reads.named, reads.refresh, rows
-        self._derived = derived_from(model, variation)
+        self._derived = derived_from(model.mj, variation)
         options = [name for name in variation if name.startswith("opt.")]
         own = {name: rows for name in (*variation, *self._derived) if name not in options}
-        model, self._model = converted(model, variation, own)
+        compiled, self._model = converted(model.varying(variation).mj, variation, own)
         for name in options:
             like = getattr(self._model.opt, name[4:])
             setattr(self._model.opt, name[4:], self._wp.zeros(rows, dtype=like.dtype))
         self._model.opt.deterministic = deterministic
         overflow = self._mjw.OverflowType
         self._model.opt.warn_overflow = overflow.NEFC | overflow.BROADPHASE | overflow.NARROWPHASE
-        memory = _sizes(model, len(self._model.nxn_geom_pair_filtered), capacity)
-        self._data = self._mjw.make_data(model, rows, **memory._asdict())
+        memory = _sizes(compiled, len(self._model.nxn_geom_pair_filtered), capacity)
+        self._data = self._mjw.make_data(compiled, rows, **memory._asdict())
         self._own = frozenset(own)
         early = OF_THE_STEP.intersection(self._named) if self._refresh else ()
         self._kept = {name: self._wp.empty_like(self._array(name)) for name in sorted(early)}

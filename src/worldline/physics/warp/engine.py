@@ -76,7 +76,7 @@ class WarpPhysics(ArrayPhysics):
         with warp().ScopedDevice("cpu"):
             converted(model.mj, (), {})
         check_reads(reads)
-        self.pool = BatchPool(model.mj, reads, Capacity(nconmax, njmax), deterministic)
+        self.pool = BatchPool(model, reads, Capacity(nconmax, njmax), deterministic)
         """The memory of its calls."""
         self.programs: dict[tuple[Operation, int], Callable[..., Any]] = {}
         """Programs of one operation each, for calls that no other program makes."""
