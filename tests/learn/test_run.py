@@ -1,9 +1,16 @@
 """run: the loop around a learner, with a learner of two lines."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from worldline.errors import TrainingDivergedError
+import toys
+import worldline
+from worldline.errors import TaskError, TrainingDivergedError
+from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.run import Learner, run
 
 
@@ -65,3 +72,35 @@ def test_the_metrics_of_a_population_are_arrays():
     learner = counting(lambda update: [update, 10.0 * update])
     (progress,) = run(learner, 0, 10)
     assert progress.metrics["loss"].tolist() == [1.0, 10.0]
+
+
+@pytest.mark.parametrize(("diverged", "stops"), [(10, True), (9, False), (np.array([0, 10]), True)])
+def test_training_ends_where_every_simulation_diverges(diverged, stops):
+    def update(state):
+        return state + 1, {"loss": jnp.float32(0.0), "train/diverged": diverged}
+
+    going = run(counting(float)._replace(update=update), 0, 30)
+    if stops:
+        with pytest.raises(TrainingDivergedError, match=r"at each of 10 steps.*check_env"):
+            next(going)
+    else:
+        assert len(list(going)) == 3
+
+
+class Falling(toys.Swing):
+    """No episode gets beyond its start."""
+
+    def start(self, key):
+        return dataclasses.replace(super().start(key), qvel=jnp.full(1, jnp.nan))
+
+
+def test_so_does_that_of_ppo(nans_allowed):
+    config = PPOConfig(num_worlds=4, unroll_length=4, minibatches=2, actor_hidden=(8,))
+    learner = ppo(worldline.Worlds(worldline.Env(Falling()), 4), config)
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        pytest.raises(TrainingDivergedError, match="every simulation diverged at each of 16 steps"),
+    ):
+        next(run(learner, learner.init(jax.random.key(0)), 100))
+    with pytest.raises(TaskError, match=r"qvel|start"):
+        worldline.check_env(worldline.Env(Falling()))

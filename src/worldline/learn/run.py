@@ -65,9 +65,9 @@ def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[P
         start: those of them that were taken before `state`.
 
     Raises:
-        TrainingDivergedError: a metric of learning is no longer finite. (Metrics that begin with
-            `train/` describe episodes and are not checked.) The last state yielded was good but is
-            no longer valid; a copy of its policy is.
+        TrainingDivergedError: a metric of learning is no longer finite (metrics that begin with
+            `train/` describe episodes and may be), or every simulation diverged at every step of an
+            update. The last state yielded was good but is no longer valid; a copy of its policy is.
     """
     began = time.perf_counter()
     update = learner.update_in_place or learner.update
@@ -79,6 +79,7 @@ def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[P
         numbers = {name: np.asarray(value)[()] for name, value in jax.device_get(metrics).items()}
         numbers = {n: v if isinstance(v, np.ndarray) else float(v) for n, v in numbers.items()}
         _check_finite(numbers, step)
+        _check_simulations(numbers, learner.steps_per_update)
         now = time.perf_counter()
         yield Progress(step, state, numbers, now - began, now - update_began)
 
@@ -92,3 +93,11 @@ def _check_finite(metrics: dict[str, Any], step: int) -> None:
             raise TrainingDivergedError(
                 f"training diverged after {step} steps: {name} is {bad[0]}; lower the learning rate"
             )
+
+
+def _check_simulations(metrics: dict[str, Any], steps: int) -> None:
+    if np.any(np.asarray(metrics.get("train/diverged", 0)) >= steps):
+        raise TrainingDivergedError(
+            f"every simulation diverged at each of {steps} steps, so that no episode gets beyond "
+            "its start; worldline.check_env(env) says what diverges"
+        )
