@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from worldline.env.check import check_env as check_env
+    from worldline.env.check_domain import check_domain as check_domain
     from worldline.env.env import Env as Env
     from worldline.env.env import EnvState as EnvState
     from worldline.env.episodes import WorldsState as WorldsState
@@ -44,6 +45,7 @@ _PUBLIC = {
     "WorldlineError": "worldline.errors",
     "Worlds": "worldline.env.worlds",
     "WorldsState": "worldline.env.episodes",
+    "check_domain": "worldline.env.check_domain",
     "check_env": "worldline.env.check",
     "list_tasks": "worldline.tasks.registry",
     "load_policy": "worldline.export.policy_file",

@@ -19,7 +19,7 @@ from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.keys import as_key
 from worldline.physics import Engine, make_physics
-from worldline.physics.base import PhysicsState, check_variation
+from worldline.physics.base import PhysicsState, check_variation, picked
 from worldline.processes import check_not_forked
 from worldline.rendering.camera import Camera
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
@@ -294,7 +294,7 @@ class Env:
             diverged=~healthy,
             metrics=keep(outcome.metrics, self._zero_metrics()),
             context=state.context,
-            drawn=state.drawn,
+            drawn={**state.drawn, **picked(self.task_specs.constants, physics.variation)},
             taken=taken,
         )
 

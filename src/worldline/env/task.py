@@ -125,7 +125,9 @@ class Task(abc.ABC):
             memory: the task's memory.
 
         Returns:
-            `ctrl`, `(nu,)`, or a dict from input names (`ctrl`, `xfrc_applied`, ...) to arrays.
+            `ctrl`, `(nu,)`, or a dict from input names (`ctrl`, `xfrc_applied`, `eq_active`, ...)
+            to arrays. It may also hold constants that `start` draws, such as the `eq_data` of a
+            weld, which the world has from then on.
         """
         return action
 
@@ -180,6 +182,8 @@ class TaskSpecs(NamedTuple):
     """The observation."""
     metrics: dict[str, Any]
     """The metrics of an outcome."""
+    constants: tuple[str, ...]
+    """The fields of the model that `control` gives."""
 
 
 def check_task(task: Task) -> TaskSpecs:
@@ -211,8 +215,11 @@ def check_task(task: Task) -> TaskSpecs:
 
     action = jax.ShapeDtypeStruct(np.shape(task.action_bounds[0]), jnp.float32)
     inputs, outcome, first, second = jax.eval_shape(first_step, jax.random.key(0), action)
+    constants = tuple(field for field in inputs if field in start.variation)
     for field, value in inputs.items():
-        _check_shape(f"{name}.control", field, value, input_shape(model, field))
+        own = field in constants
+        wanted = model.constant(field).shape if own else input_shape(model, field)
+        _check_shape(f"{name}.control", field, value, wanted)
     for part in ("reward", "terminated"):
         shape = np.shape(getattr(outcome, part))
         if shape != ():
@@ -226,7 +233,7 @@ def check_task(task: Task) -> TaskSpecs:
     if specs_of(first) != specs_of(second):
         raise TaskError(f"{name}.observe gives {specs_of(first)}, then {specs_of(second)}")
     given = tuple(field for field in INPUTS if field in {**start.inputs, **inputs})
-    return TaskSpecs(dataclasses.replace(reads, inputs=given), first, outcome.metrics)
+    return TaskSpecs(dataclasses.replace(reads, inputs=given), first, outcome.metrics, constants)
 
 
 def _check_shape(function: str, part: str, value: Any, wanted: tuple[int, ...]) -> None:

@@ -21,6 +21,9 @@ Arrays: TypeAlias = dict[str, Array]
 #: The fields that a physics step changes, and from which the next one begins.
 MOVING = ("qpos", "qvel", "act", "time", "qacc_warmstart")
 
+#: Where mocap bodies are by default, each world's own: the inputs, and the constants.
+_MOCAP = {"mocap_pos": "body_pos", "mocap_quat": "body_quat"}
+
 
 class ArrayState(NamedTuple):
     """What an `ArrayPhysics` keeps of a world between two steps, beside the `PhysicsState`."""
@@ -28,7 +31,8 @@ class ArrayState(NamedTuple):
     qacc_warmstart: Array
     """The last acceleration, from which the constraint solver starts, `(nv,)`."""
     inputs: Arrays
-    """The inputs that hold until they are given anew: those of `HELD` in `Reads.inputs`."""
+    """The inputs that hold until they are given anew: those of `HELD` in `Reads.inputs`, and where
+    mocap bodies are."""
     derived: Arrays
     """The constants that follow from the variation; none where each step derives them."""
     tracked: Arrays
@@ -49,7 +53,9 @@ class ArrayPhysics(Physics):
     ) -> None:
         super().__init__(model, reads)
         self._defaults = defaults
-        self._held = tuple(name for name in HELD if name in reads.inputs)
+        self._mocap = np.flatnonzero(model.mj.body_mocapid >= 0)
+        moved = tuple(_MOCAP) if len(self._mocap) else ()
+        self._held = tuple(name for name in HELD if name in (*reads.inputs, *moved))
 
     @abc.abstractmethod
     def _compute_start(self, given: Arrays, variation: Variation) -> tuple[Arrays, Arrays, Array]:
@@ -83,7 +89,14 @@ class ArrayPhysics(Physics):
         mask: ArrayLike,
     ) -> PhysicsState:
         del mask  # to compute for all worlds is harmless
-        given = self._in_precision({**self._defaults, "qpos": qpos, "qvel": qvel, **inputs})
+        places = {
+            name: variation[field][self._mocap]
+            for name, field in _MOCAP.items()
+            if field in variation
+        }
+        given = self._in_precision(
+            {**self._defaults, **places, "qpos": qpos, "qvel": qvel, **inputs}
+        )
         held = picked(self._held, given)
         after, derived, healthy = self._compute_start(picked(MOVING, given) | held, variation)
         state = self._state(after, held, variation, derived)

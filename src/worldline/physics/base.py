@@ -17,7 +17,10 @@ from worldline.model import Model
 from worldline.types import Array, ArrayLike, PyTree, Variation
 
 #: The inputs of MuJoCo that a caller may write at a start or for a step, by MjData field name.
-INPUTS = ("ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "act", "userdata")
+INPUTS = (
+    "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "act", "userdata",
+    "eq_active",
+)  # fmt: skip
 
 #: The inputs that keep their value from step to step until they are given anew.
 HELD = tuple(name for name in INPUTS if name != "act")
@@ -197,7 +200,8 @@ class Physics(abc.ABC):
 
         Args:
             state: where the world is; its `variation` holds its constants.
-            inputs: values of `INPUTS` to hold during the step; those not given stay as they are.
+            inputs: values of `INPUTS` to hold during the step, or of constants that vary in
+                `state`, which the world has from now on; those not given stay as they are.
             substeps: physics steps to take, 1 or more.
             mask: `()` bool.
 
@@ -206,7 +210,10 @@ class Physics(abc.ABC):
         """
         if substeps < 1:  # MuJoCo's batch would end the process
             raise ModelError(f"substeps is {substeps}; give 1 or more")
-        after = self._advance(state, self._check_inputs(inputs), substeps, mask)
+        constants = {name: x for name, x in inputs.items() if name in state.variation}
+        varied = self.vary(state, {**state.variation, **constants}) if constants else state
+        given = {name: x for name, x in inputs.items() if name not in constants}
+        after = self._advance(varied, self._check_inputs(given), substeps, mask)
         if mask is True:
             return after
         return jax.tree.map(lambda new, old: jnp.where(mask, new, old), after, state)
@@ -259,8 +266,11 @@ class Physics(abc.ABC):
         return check_variation(self.model, variation)
 
     def _check_inputs(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
-        """The inputs in MuJoCo's shapes, after a check of their names."""
-        return {n: jnp.asarray(x).reshape(self.input_shape(n)) for n, x in inputs.items()}
+        """The inputs in MuJoCo's shapes, after a check of their names; switches are 0 or 1."""
+        given = {n: jnp.asarray(x).reshape(self.input_shape(n)) for n, x in inputs.items()}
+        if "eq_active" in given:
+            given["eq_active"] = given["eq_active"].astype(bool).astype(jnp.float32)
+        return given
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """The shape of one of `INPUTS`.

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import mujoco
+import numpy as np
 
 from worldline.errors import ModelError
 
 #: Options that make no difference where a fluid has neither density nor viscosity.
 FLUID = frozenset(("opt.density", "opt.viscosity", "opt.wind"))
+
+#: What MuJoCo notes of constants that are not zero everywhere: whether there are any, and of which
+#: actuator a joint or tendon has damping or inertia.
+_NOTES = ("flg_adhesion", "flg_gravcomp", "flg_surfacevel", "jnt_actuatorid", "tendon_actuatorid")
 
 
 def lacks(engine: str, what: str) -> ModelError:
@@ -39,10 +45,14 @@ def accepted(
         varied: the constants of each world's own.
 
     Raises:
-        ModelError: groups of actuators are switched off, which both engines overlook.
+        ModelError: groups of actuators are switched off, or a joint can be at both of its limits
+            at once, which both engines overlook.
     """
     if any(model.opt.disableactuator >> group & 1 for group in set(model.actuator_group.tolist())):
         raise lacks(engine, "groups of actuators that are switched off (actuatorgroupdisable)")
+    wide = model.jnt_range[:, 1] - model.jnt_range[:, 0] < 2 * model.jnt_margin
+    if (wide & (model.jnt_limited != 0)).any():
+        raise lacks(engine, "joints whose margin is over half of their range")
     model, varied = copy.copy(model), frozenset(varied)
     if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
         model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
@@ -50,6 +60,19 @@ def accepted(
     for name in varied & asked:
         value = getattr(model, name)
         value[value == 0] = 1.0
+    if varied & asked:
+        noted = copy.copy(model)
+        mujoco.mj_setConst(noted, mujoco.MjData(noted))
+        for name in _NOTES:
+            _write(model, name, getattr(noted, name))
     if varied & FLUID:
         model.opt.density = model.opt.density or 1.0
     return model
+
+
+def _write(model: mujoco.MjModel, name: str, value: Any) -> None:
+    """Writes a field of a model, be it an array or a number."""
+    if np.ndim(value):
+        getattr(model, name)[:] = value
+    else:
+        setattr(model, name, value)

@@ -22,6 +22,7 @@ from worldline.model import Model
 from worldline.types import Array, ArrayLike, Key, Variation
 from worldline.variation.distributions import Choice, Distribution
 from worldline.variation.domain import Constants, Ranges
+from worldline.variation.effects import may_touch
 from worldline.variation.targets import actuator_strength
 
 if TYPE_CHECKING:
@@ -82,10 +83,12 @@ def features_of(model: Model) -> dict[str, Feature]:
         Feature("viscosity", float(mj.opt.viscosity), 0.0, math.inf, "Pa s", _option("viscosity")),
         Feature("density", float(mj.opt.density), 0.0, math.inf, "kg/m^3", _option("density")),
     ]
-    if mj.ngeom:
-        friction = float(mj.geom_friction[:, 0].max())
+    touching = may_touch(model)
+    if touching.any() or mj.npair:
+        frictions = (mj.geom_friction[touching, 0], mj.pair_friction[:, 0])
+        friction = float(np.concatenate(frictions).max())
         features.append(Feature("friction", friction, 0.0, math.inf, "", _friction))
-        ratio = mj.geom_solref[:, 1].max()
+        ratio = np.concatenate((mj.geom_solref[touching, 1], mj.pair_solref[:, 1])).max()
         if ratio > 0:  # otherwise stiffness and damping are given directly
             elasticity = float(np.interp(ratio, _RATIOS, _RESTITUTIONS))
             low, high = float(_RESTITUTIONS[-1]), float(_RESTITUTIONS[0])
@@ -114,9 +117,20 @@ def _option(name: str) -> Drive:
     return lambda _, __, value: {f"opt.{name}": value}
 
 
-def _friction(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
-    """Sets the sliding friction of every geom, and so that of every contact: the larger counts."""
-    return {"geom_friction": constants["geom_friction"].at[:, 0].set(value)}
+def _friction(model: Model, constants: Constants, value: Array) -> dict[str, Array]:
+    """Sets the sliding friction of every geom and pair, and so that of every contact."""
+    return _of_contacts(model, constants, "friction", slice(1), slice(2), value)
+
+
+def _of_contacts(
+    model: Model, constants: Constants, name: str, geoms: slice, pairs: slice, value: Array
+) -> dict[str, Array]:
+    """Sets columns of a field of geoms, and of the same field of pairs if the model has any."""
+    fields = {"geom": geoms, "pair": pairs} if model.mj.npair else {"geom": geoms}
+    return {
+        (field := f"{kind}_{name}"): constants[field].at[:, columns].set(value)
+        for kind, columns in fields.items()
+    }
 
 
 def _restitution(ratio: float) -> float:
@@ -142,10 +156,11 @@ _RATIOS = np.linspace(1e-3, 5.0, 800)
 _RESTITUTIONS = np.array([_restitution(ratio) for ratio in _RATIOS])
 
 
-def _elasticity(_: Model, constants: Constants, value: Array) -> dict[str, Array]:
-    """Sets the coefficient of restitution of contacts, by the damping ratio of every geom."""
+def _elasticity(model: Model, constants: Constants, value: Array) -> dict[str, Array]:
+    """Sets the coefficient of restitution of contacts, by the damping ratio of geoms and pairs."""
     grid = (jnp.asarray(x[::-1], jnp.float32) for x in (_RESTITUTIONS, _RATIOS))
-    return {"geom_solref": constants["geom_solref"].at[:, 1].set(jnp.interp(value, *grid))}
+    ratio, column = jnp.interp(value, *grid), slice(1, 2)
+    return _of_contacts(model, constants, "solref", column, column, ratio)
 
 
 def _factor(fields: Iterable[str]) -> Drive:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -25,6 +25,7 @@ from worldline.errors import VariationError
 from worldline.model import Model
 from worldline.types import Array, Key, PyTree, Variation
 from worldline.variation.distributions import Distribution, NDArray, text
+from worldline.variation.effects import why_idle
 from worldline.variation.limits import find_problem, has_rules
 from worldline.variation.targets import Target, TargetLike, as_target
 
@@ -85,7 +86,7 @@ class AbstractDomain(abc.ABC):
         Raises:
             VariationError: an unknown field or object, a wrong shape, or an impossible value (a
                 negative mass, an inertia without the triangle inequality, crossed limits), with
-                the field and the value.
+                the field and the value; or a change that no simulation feels.
         """
 
 
@@ -132,6 +133,23 @@ class Term:
                 f"the term {self.name!r} draws one number per object, but its targets have "
                 f"{counts} objects; give targets of as many, or per='world'"
             )
+
+    def why_idle(self, model: Model, earlier: Collection[str]) -> str:
+        """Why no simulation feels any of its targets; empty where one may.
+
+        Args:
+            model: the model.
+            earlier: the fields that other terms change before it.
+        """
+        reasons = []
+        for target in self.targets:
+            rows, value = target.rows(model), model.constant(target.field)
+            zero = not np.any(value if target.is_option else value[rows])
+            if self.operation == "scale" and zero and len(rows) and target.field not in earlier:
+                reasons.append(f"{target} is zero, which has no multiples; use add or set_")
+            else:
+                reasons.append(why_idle(model, target.field, rows))
+        return reasons[0] if all(reasons) else ""
 
     def touches(self, model: Model, field: str, row: int | None) -> bool:
         """Whether it changes a row of a field."""
@@ -228,8 +246,11 @@ class Domain(AbstractDomain):
         """Checks the terms, and the most extreme models that they can draw."""
         model.varying(self.fields(model))
         ranges = self.ranges if ranges is None else ranges
-        for term in self.terms:
+        for index, term in enumerate(self.terms):
             term.check(model, ranges[term.name])
+            earlier = {target.field for other in self.terms[:index] for target in other.targets}
+            if why := term.why_idle(model, earlier):
+                raise VariationError(f"the term {term.name!r} changes nothing: {why}")
         for field in sorted(filter(has_rules, self.fields(model))):
             for value in self._extremes(field, model, ranges):
                 if problem := find_problem(model, field, value):
@@ -308,6 +329,10 @@ class CustomDomain(AbstractDomain):
                     f"the domain draws a {field} of shape {values.shape[1:]}; the model's is "
                     f"{shape}: give the whole field"
                 )
+            table = values[:, None] if field.startswith("opt.") else values
+            drawn_rows = np.flatnonzero((table != table[:1]).any(axis=(0, *range(2, table.ndim))))
+            if len(drawn_rows) and (why := why_idle(model, field, drawn_rows)):
+                raise VariationError(f"the domain's draws of {field} change nothing: {why}")
             for value in values:
                 if problem := find_problem(model, field, value):
                     raise VariationError(f"the domain draws a {field} that {problem.text}")

@@ -8,6 +8,7 @@ import numpy as np
 
 from worldline.model import Model
 from worldline.variation.distributions import NDArray, text
+from worldline.variation.effects import LIMITS
 from worldline.variation.targets import FIELD_PREFIXES
 
 _NOT_NEGATIVE = frozenset((
@@ -18,17 +19,6 @@ _NOT_NEGATIVE = frozenset((
 
 #: Positive wherever the model has a positive value.
 _POSITIVE = frozenset(("body_inertia", "body_mass", "geom_size", "opt.impratio", "opt.timestep"))
-
-#: Fields of a lowest and a highest value, and the field that says whether they are in force.
-_LIMITS = {
-    "actuator_actrange": "actuator_actlimited",
-    "actuator_ctrlrange": "actuator_ctrllimited",
-    "actuator_forcerange": "actuator_forcelimited",
-    "jnt_actfrcrange": "jnt_actfrclimited",
-    "jnt_range": "jnt_limited",
-    "tendon_actfrcrange": "tendon_actfrclimited",
-    "tendon_range": "tendon_limited",
-}
 
 
 class Problem(NamedTuple):
@@ -42,7 +32,7 @@ class Problem(NamedTuple):
 
 def has_rules(field: str) -> bool:
     """Whether some values of a field are impossible."""
-    return field in _NOT_NEGATIVE or field in _POSITIVE or field in _LIMITS
+    return field in _NOT_NEGATIVE or field in _POSITIVE or field in LIMITS
 
 
 def find_problem(model: Model, field: str, value: Any) -> Problem | None:
@@ -66,8 +56,8 @@ def _broken_rules(model: Model, field: str, value: NDArray) -> list[tuple[NDArra
         bad = largest > (value.sum(axis=-1) - largest) * (1 + 1e-5)
         rule = "must keep the triangle inequality: no moment above the sum of the other two"
         rules.append((bad, rule))
-    if field in _LIMITS:
-        in_force = np.asarray(getattr(model.mj, _LIMITS[field]), bool)
+    if field in LIMITS:
+        in_force = np.asarray(getattr(model.mj, LIMITS[field]), bool)
         bad = (value[..., 0] >= value[..., 1]) & in_force
         rules.append((bad, "must have its lower limit below the upper one"))
     return rules

@@ -9,6 +9,7 @@ import numpy as np
 from worldline.model import Model
 from worldline.variation.distributions import LogUniform
 from worldline.variation.domain import Domain, scale
+from worldline.variation.effects import friction_fields
 from worldline.variation.targets import actuator_strength
 
 
@@ -46,9 +47,8 @@ def presets(model: Model) -> dict[str, Domain]:
 
 def _of_width(model: Model, width: Width) -> Domain:
     terms = [scale(("body_mass", "body_inertia"), _factor(width.mass), name="mass")]
-    if np.any(model.constant("geom_friction") != 0):
-        friction = _factor(width.friction)
-        terms.append(scale("geom_friction", friction, per="world", name="friction"))
+    if fields := friction_fields(model):
+        terms.append(scale(fields, _factor(width.friction), per="world", name="friction"))
     if np.any(model.constant("dof_damping") != 0):
         terms.append(scale("dof_damping", _factor(width.damping), name="damping"))
     if fields := actuator_strength(model):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from worldline.physics.mjx.source import mjx
+from worldline.physics.mjx.source import mjx, mjx_math
 from worldline.types import Array
 
 #: The constants that something is derived from.
@@ -28,6 +28,7 @@ DERIVED_FROM = frozenset(
         "body_pos",
         "body_quat",
         "dof_armature",
+        "eq_data",
         "geom_pos",
         "geom_quat",
         "geom_size",
@@ -40,6 +41,9 @@ DERIVED_FROM = frozenset(
         "wrap_prm",
     )
 )
+
+#: The column of `eq_data` in which a weld is marked whose pose follows from the default one.
+_MARK = 11
 
 _FREE, _BALL = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL)
 
@@ -62,7 +66,7 @@ def derive(model: mjx.Model, data: mjx.Data) -> mjx.Model:
         mjx.transmission,
     ):
         data = function(model, data)
-    constants = {"tendon_length0": data.ten_length}
+    constants = {"tendon_length0": data.ten_length, "eq_data": _held_together(model, data)}
     if model.nv:
         inertia = mjx.full_m(model, data)
         factor = jax.scipy.linalg.cho_factor(inertia)
@@ -73,13 +77,41 @@ def derive(model: mjx.Model, data: mjx.Data) -> mjx.Model:
 
         moments = jax.scipy.linalg.cho_solve(factor, data._impl.actuator_moment.T)
         constants |= {
-            "dof_invweight0": _joint_means(model) @ gives_way(jnp.eye(model.nv)),
+            "dof_invweight0": _joint_weights(model, gives_way),
             "body_invweight0": _body_weights(model, data, gives_way),
             "tendon_invweight0": gives_way(data._impl.ten_J),
             # The norm's derivative at zero, for a motor that moves nothing, is zero here.
             "actuator_acc0": jnp.sqrt(jnp.maximum(jnp.sum(moments**2, axis=0), 1e-30)),
         }
     return model.replace(**constants)
+
+
+def _held_together(model: mjx.Model, data: mjx.Data) -> Array:
+    """The data of equality constraints, with where and how bodies are held together.
+
+    MuJoCo computes a `<connect>`'s point in its second body, and a `<weld>`'s pose where it is
+    marked (since MuJoCo 4), from the default configuration.
+    """
+    table = jnp.asarray(model.eq_data)
+    of_bodies = model.eq_objtype == mjx.ObjType.BODY
+    first, second = model.eq_obj1id, model.eq_obj2id
+
+    def seen_from(body: np.ndarray, other: np.ndarray, rows: np.ndarray) -> Array:
+        """The points that are given in a body, as the other body has them, `(n, 3)`."""
+        turn, back = data.xmat[body[rows]], data.xmat[other[rows]]
+        point = data.xpos[body[rows]] + jnp.einsum("nij,nj->ni", turn, table[rows, :3])
+        return jnp.einsum("nji,nj->ni", back, point - data.xpos[other[rows]])
+
+    connected = np.flatnonzero(of_bodies & (model.eq_type == mjx.EqType.CONNECT))
+    welded = np.flatnonzero(of_bodies & (model.eq_type == mjx.EqType.WELD))
+    result = table.at[connected, 3:6].set(seen_from(first, second, connected))
+    if welded.size and table.shape[1] > _MARK:
+        back = data.xquat[first[welded]] * jnp.array([1, -1, -1, -1])
+        turned = jax.vmap(mjx_math.quat_mul)(back, data.xquat[second[welded]])
+        pose = jnp.concatenate([seen_from(second, first, welded), turned], axis=1)
+        marked = table[welded, _MARK, None] != 0
+        result = result.at[welded, 3:10].set(jnp.where(marked, pose, table[welded, 3:10]))
+    return result
 
 
 def _below(model: mjx.Model) -> np.ndarray:
@@ -101,6 +133,19 @@ def _joint_means(model: mjx.Model) -> np.ndarray:
     return means
 
 
+def _sliding(model: mjx.Model) -> tuple[np.ndarray, Array]:
+    """Which bodies MuJoCo takes as points that only slide, and how readily, `(nbody,)` each."""
+    sliding = np.asarray(model.body_simple == 2)
+    return sliding, 1 / jnp.where(sliding, model.body_mass, 1.0)
+
+
+def _joint_weights(model: mjx.Model, gives_way: Callable[[Array], Array]) -> Array:
+    """How readily each degree of freedom moves, `(nv,)`."""
+    body, (sliding, slides) = np.asarray(model.dof_bodyid), _sliding(model)
+    weights = _joint_means(model) @ gives_way(jnp.eye(model.nv))
+    return jnp.where(sliding[body], slides[body], weights)
+
+
 def _body_weights(model: mjx.Model, data: mjx.Data, gives_way: Callable[[Array], Array]) -> Array:
     """How readily each body's centre moves and turns, `(nbody, 2)`; 0 for what is fixed."""
     bodies = np.arange(model.nbody)
@@ -114,4 +159,6 @@ def _body_weights(model: mjx.Model, data: mjx.Data, gives_way: Callable[[Array],
 
     fixed = np.asarray(model.body_weldid) == 0
     weights = jnp.stack([mean(moves), mean(turns)], axis=-1)
-    return jnp.where(fixed[:, None], 0.0, jnp.maximum(weights, mujoco.mjMINVAL))
+    weights = jnp.where(fixed[:, None], 0.0, jnp.maximum(weights, mujoco.mjMINVAL))
+    sliding, slides = _sliding(model)
+    return jnp.where(sliding[:, None], slides[:, None] * jnp.array([1.0, 0.0]), weights)

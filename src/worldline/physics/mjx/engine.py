@@ -64,7 +64,7 @@ class MjxPhysics(ArrayPhysics):
         self._models: dict[Any, tuple[mjx.Model, mjx.Data]] = {}
         # It may be built within a function that is traced: it holds arrays all the same.
         with lenient(), jax.ensure_compile_time_eval():
-            data = empty_data(model)
+            data = empty_data(model, ())
             defaults = {n: np.asarray(getattr(data, n)) for n in (*MOVING, *INPUTS)}
             super().__init__(model, reads, defaults)
             self._varied({})
@@ -138,7 +138,7 @@ class MjxPhysics(ArrayPhysics):
         asked, compiled = ASKED.intersection(variation), self.model.varying(variation)
         if (asked, compiled) not in self._models:
             with jax.ensure_compile_time_eval():
-                made = converted(compiled, asked), empty_data(compiled)
+                made = converted(compiled, asked), empty_data(compiled, asked)
                 self._models[asked, compiled] = _strong(made)
         (model, data), constants = self._models[asked, compiled], {}
         for name, value in variation.items():

@@ -15,7 +15,7 @@ from worldline.errors import ModelError
 from worldline.model import Model
 from worldline.physics.base import FORCES, NOTHING, VELOCITIES, Reads
 from worldline.physics.compat import FLUID, accepted, lacks
-from worldline.physics.mjx.source import DataJAX, lenient, mjx
+from worldline.physics.mjx.source import DataJAX, lenient, mjx, mjx_collision
 
 #: Fields of MjModel on which MuJoCo acts and MJX does not; zero in a model that does without them.
 OVERLOOKED = (
@@ -65,17 +65,20 @@ def converted(model: Model, varied: Iterable[str]) -> mjx.Model:
     if feature:
         raise lacks("mjx", feature)
     with _refusals():
-        return mjx.put_model(accepted(model.mj, "mjx", _HARMLESS, _ASKED_IF_ZERO, varied))
+        taken = accepted(model.mj, "mjx", _HARMLESS, _ASKED_IF_ZERO, varied)
+        if not (mjx_collision.make_condim(taken) > 1).any():  # MJX has no elliptic cones of none
+            taken.opt.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+        return mjx.put_model(taken)
 
 
-def empty_data(model: Model) -> mjx.Data:
-    """MJX's data of a model, before anything is computed.
+def empty_data(model: Model, varied: Iterable[str]) -> mjx.Data:
+    """MJX's data of a model, before anything is computed; the arguments are those of `converted`.
 
     Raises:
         ModelError: the model has something that MJX lacks.
     """
     with _refusals():
-        return mjx.make_data(accepted(model.mj, "mjx", _HARMLESS, _ASKED_IF_ZERO, ()))
+        return mjx.make_data(accepted(model.mj, "mjx", _HARMLESS, _ASKED_IF_ZERO, varied))
 
 
 def check_fields(model: Model, names: Iterable[str]) -> None:
@@ -100,7 +103,7 @@ def refusal(model: Model, reads: Reads = NOTHING) -> str:
     """
     try:
         with lenient():
-            jax.eval_shape(lambda: (converted(model, ()), empty_data(model)))
+            jax.eval_shape(lambda: (converted(model, ()), empty_data(model, ())))
         check_fields(model, reads.named)
     except ModelError as error:
         return str(error)

@@ -45,6 +45,7 @@ check_installed()
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     from mujoco import mjx as mjx  # prints which optional parts are absent
     from mujoco.mjx._src import collision_driver as mjx_collision
+    from mujoco.mjx._src import constraint as mjx_constraint
     from mujoco.mjx._src import derivative as mjx_derivative
     from mujoco.mjx._src import forward as mjx_forward
     from mujoco.mjx._src import math as mjx_math
@@ -57,6 +58,7 @@ __all__ = [
     "lenient",
     "mjx",
     "mjx_collision",
+    "mjx_constraint",
     "mjx_derivative",
     "mjx_forward",
     "mjx_math",

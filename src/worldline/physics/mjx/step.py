@@ -1,7 +1,8 @@
 """MJX's step as MuJoCo's own, with a solver that is differentiated implicitly.
 
 All of it is MJX's code, but for the parts whose result or derivative differs from MuJoCo's:
-contacts (`mjx.contact`), the solver (`mjx.solver`), and here the integrators. The differences are
+contacts (`mjx.contact`), constraints (`mjx.constraint`), the solver (`mjx.solver`), and here the
+integrators. The differences are
 those that `tests/physics/test_mjx_step.py` shows.
 """
 
@@ -15,15 +16,16 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from worldline.physics.mjx.constraint import make_constraint
 from worldline.physics.mjx.contact import collision
+from worldline.physics.mjx.motion import displaced, integrate
 from worldline.physics.mjx.solver import SOLUTION, solve
 from worldline.physics.mjx.source import (
     mjx,
     mjx_collision,
+    mjx_constraint,
     mjx_derivative,
     mjx_forward,
-    mjx_math,
-    mjx_scan,
     with_globals,
     with_names,
 )
@@ -36,7 +38,9 @@ _TURNS_AT_FOURTH_ORDER = mujoco.mj_version() >= 4_000_000
 _fwd_position = with_globals(
     mjx_forward.fwd_position,
     collision_driver=with_names(mjx_collision, collision=collision),
+    constraint=with_names(mjx_constraint, make_constraint=make_constraint),
 )
+_advance = with_globals(mjx_forward._advance, _integrate_pos=integrate)
 
 
 def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
@@ -51,33 +55,6 @@ def refresh(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     """`mj_step1` without controls: what follows from positions and velocities, with sensors."""
     data = mjx.sensor_pos(model, _fwd_position(model, data))
     return mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
-
-
-def _turned(quaternion: Array, velocity: Array, dt: Array) -> Array:
-    """An orientation, `(4,)`, after a time (s) at an angular velocity, `(3,)` rad/s.
-
-    MJX computes it by axis and angle: at rest there is no axis, and its derivative there is zero.
-    """
-    half = 0.5 * dt * velocity
-    squared = jnp.sum(half**2)
-    small = squared < 1e-8
-    angle = jnp.sqrt(jnp.where(small, 1.0, squared))
-    sine = jnp.where(small, 1.0 - squared / 6.0, jnp.sin(angle) / angle)
-    cosine = jnp.where(small, 1.0 - squared / 2.0, jnp.cos(angle))
-    turn = jnp.concatenate([cosine[None], sine * half])
-    return mjx_math.normalize(mjx_math.quat_mul(quaternion, turn))
-
-
-_math = with_names(mjx_math, quat_integrate=_turned)
-_integrate = with_globals(mjx_forward._integrate_pos, math=_math)
-_advance = with_globals(mjx_forward._advance, _integrate_pos=_integrate)
-
-
-def _displaced(model: mjx.Model, qpos: Array, moved: Array) -> Array:
-    """Positions `(nq,)` after a displacement `(nv,)`."""
-    integrate = functools.partial(_integrate, dt=1.0)
-    positions: Array = mjx_scan.flat(model, integrate, "jqv", "q", model.jnt_type, qpos, moved)
-    return positions
 
 
 def _implicit(model: mjx.Model, data: mjx.Data) -> mjx.Data:
@@ -113,6 +90,8 @@ def _damping(model: mjx.Model, data: mjx.Data) -> Array:
         return jnp.zeros((model.nv, model.nv))
     kept = np.zeros((model.nv, model.nv), bool)
     kept[np.repeat(np.arange(model.nv), model.M_rownnz), model.M_colind] = True
+    for dofs in _dofs(model, _bodies_alone(model)):
+        kept[np.ix_(dofs, dofs)] = True  # of simple bodies, the inertia has no products
     return jnp.where(kept | kept.T, derivative, 0.0)
 
 
@@ -122,12 +101,18 @@ def _bodies_alone(model: mjx.Model) -> np.ndarray:
     return np.setdiff1d(floating, model.body_parentid)
 
 
+def _dofs(model: mjx.Model, bodies: np.ndarray) -> np.ndarray:
+    """The degrees of freedom of floating bodies, `(n, 6)`."""
+    first = model.jnt_dofadr[model.body_jntadr[bodies]]
+    return np.asarray(first[:, None] + np.arange(6))
+
+
 def _gyroscopic(model: mjx.Model, data: mjx.Data, bodies: np.ndarray) -> Array:
     """The derivative of the bias force of floating bodies without children by `qvel`, `(nv, nv)`.
 
     MuJoCo keeps this part in `implicitfast`, so that a spinning body gains no energy; MJX does not.
     """
-    dofs = model.jnt_dofadr[model.body_jntadr[bodies]][:, None] + np.arange(6)
+    dofs = _dofs(model, bodies)
 
     def bias(spin: Array, body: Array) -> Array:
         turn, axes = data.xmat[body], data.ximat[body]
@@ -164,7 +149,7 @@ def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
         ahead, share = weights
         moved, faster, act = jax.tree.map(lambda rate: ahead * h * rate, rates)
         # Where nothing moves, an orientation is not rounded.
-        qpos = jnp.where(ahead == 0, start.qpos, _displaced(model, start.qpos, moved))
+        qpos = jnp.where(ahead == 0, start.qpos, displaced(model, start.qpos, moved))
         data = start.replace(
             qpos=qpos,
             qvel=start.qvel + faster,

@@ -40,6 +40,7 @@ _STATE = {
     "mocap_pos": mujoco.mjtState.mjSTATE_MOCAP_POS,
     "mocap_quat": mujoco.mjtState.mjSTATE_MOCAP_QUAT,
     "userdata": mujoco.mjtState.mjSTATE_USERDATA,
+    "eq_active": mujoco.mjtState.mjSTATE_EQ_ACTIVE,
 }
 
 #: Fields that `mj_step` leaves out, and the function that computes them after it. Gymnasium's

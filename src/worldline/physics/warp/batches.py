@@ -18,7 +18,7 @@ import numpy as np
 from worldline.model import Model
 from worldline.physics.arrays import MOVING
 from worldline.physics.base import FORCES, KEPT_BATCHES, OF_THE_STEP, VELOCITIES, Reads
-from worldline.physics.warp.model import converted
+from worldline.physics.warp.model import converted, holds_bodies
 from worldline.warp_library import mujoco_warp, warp
 
 #: Which memory was too small, as bits of MuJoCo Warp's `OverflowType`, `()` int32.
@@ -40,6 +40,9 @@ _SOURCES = frozenset((
     "site_quat", "tendon_armature",
 ))  # fmt: skip
 
+#: The constants by which geoms that are fixed to the world are placed.
+_PLACES = frozenset(("body_pos", "body_quat", "geom_pos", "geom_quat"))
+
 #: The contacts that many geoms get memory for, a world, where nobody says otherwise.
 _CONTACTS = 64
 
@@ -58,7 +61,7 @@ class Operation:
     """What to do with worlds, and the names of the arrays that come in and go out."""
 
     kind: Literal["start", "vary", "step"]
-    """Begin, derive constants alone, or step."""
+    """Begin, derive constants, or step."""
     substeps: int
     held: tuple[str, ...]
     """The inputs that a state holds."""
@@ -73,7 +76,7 @@ class Operation:
     def operands(self) -> tuple[str, ...]:
         """What the operation begins from, each name once."""
         begins = {
-            "start": ("qpos", "qvel", "act", *self.held, *self.variation),
+            "start": ("qpos", "qvel", "act", *self.held, *self.variation, *self.derived),
             "vary": self.variation,
             "step": (*MOVING, *self.held, *self.variation, *self.derived),
         }
@@ -83,7 +86,7 @@ class Operation:
     def results(self) -> tuple[str, ...]:
         """What the operation gives, each name once."""
         gives = {
-            "start": ("qacc_warmstart", *self.fields, *self.derived),
+            "start": ("qacc_warmstart", *self.fields),
             "vary": self.derived,
             "step": (*MOVING, OVERFLOW, *self.fields),
         }
@@ -197,6 +200,12 @@ class WarpBatch:
         memory = _sizes(compiled, len(self._model.nxn_geom_pair_filtered), capacity)
         self._data = self._mjw.make_data(compiled, rows, **memory._asdict())
         self._own = frozenset(own)
+        self._holds = holds_bodies(compiled)
+        #: The model with no body that is fixed to the world: Warp places geoms of such bodies once.
+        self._loose: Any = None
+        if _PLACES.intersection(variation):
+            free = self._wp.ones_like(self._model.body_weldid)
+            self._loose = dataclasses.replace(self._model, body_weldid=free)
         early = OF_THE_STEP.intersection(self._named) if self._refresh else ()
         self._kept = {name: self._wp.empty_like(self._array(name)) for name in sorted(early)}
         self._graphs: dict[Operation, Any] = {}
@@ -243,8 +252,7 @@ class WarpBatch:
         self._wp.capture_launch(self._graphs[operation])
 
     def _vary(self, operation: Operation) -> None:
-        del operation
-        if self._derived:
+        if operation.derived:
             self._mjw.set_const(self._model, self._data, restore=False)
 
     def _start(self, operation: Operation) -> None:
@@ -252,13 +260,31 @@ class WarpBatch:
         self._data.qacc_warmstart.zero_()
         for name in (FORCES | VELOCITIES).intersection(self._named):
             getattr(self._data, name).zero_()  # as MuJoCo leaves them where no sensor needs them
-        self._vary(operation)
+        self._place()
+        self._move()
         self._mjw.forward(self._model, self._data)
         self._wp.copy(self._data.qacc_warmstart, self._data.qacc)
         self._keep()
 
+    def _place(self) -> None:
+        """Places the geoms that are fixed to the world, each world's own."""
+        if self._loose is not None:
+            self._mjw.kinematics(self._loose, self._data)
+
+    def _move(self) -> None:
+        """Computes the velocities of bodies, with which `<connect>` and `<weld>` begin.
+
+        MuJoCo Warp takes those of the step before, which here may be another world's.
+        """
+        if self._holds:
+            self._mjw.kinematics(self._model, self._data)
+            self._mjw.com_pos(self._model, self._data)
+            self._mjw.com_vel(self._model, self._data)
+
     def _step(self, operation: Operation) -> None:
+        self._place()
         for _ in range(operation.substeps):
+            self._move()
             self._mjw.step(self._model, self._data)
         self._finish()
 
@@ -288,6 +314,7 @@ class WarpBatch:
         return getattr(self._model if name in self._own else self._data, name)
 
     def _numbers(self, array: Any, dtype: Any) -> Any:
-        """The numbers of 32 bits in an array of vectors or matrices, `(rows, n)`."""
-        shape = (self._rows, array.capacity // 4 // self._rows)
+        """The numbers of a type in an array of vectors or matrices, `(rows, n)`."""
+        size = np.dtype(self._wp.dtype_to_numpy(dtype)).itemsize
+        shape = (self._rows, array.capacity // size // self._rows)
         return self._wp.array(ptr=array.ptr, dtype=dtype, shape=shape, device=array.device)

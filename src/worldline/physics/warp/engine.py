@@ -38,6 +38,12 @@ from worldline.physics.warp.model import check_reads, check_variation, converted
 from worldline.types import Array, Variation
 from worldline.warp_library import installed, warp
 
+#: `body_simple` of bodies that do not turn.
+_SLIDING = 2
+
+#: The inputs that are no real numbers, and their type in Warp.
+_SWITCHES = {"eq_active": np.bool_}
+
 
 class WarpPhysics(ArrayPhysics):
     """MuJoCo Warp: thousands of worlds at once on an NVIDIA card, in float32; without derivatives.
@@ -70,7 +76,10 @@ class WarpPhysics(ArrayPhysics):
     ) -> None:
         data = mujoco.MjData(model.mj)
         fields = {name: getattr(data, name) for name in (*MOVING, *INPUTS)}
-        super().__init__(model, reads, {n: np.asarray(x, np.float32) for n, x in fields.items()})
+        defaults = {
+            name: np.asarray(x, _SWITCHES.get(name, np.float32)) for name, x in fields.items()
+        }
+        super().__init__(model, reads, defaults)
         if not installed():
             raise MissingExtraError("the engine 'warp'", "warp")
         with warp().ScopedDevice("cpu"):
@@ -82,8 +91,9 @@ class WarpPhysics(ArrayPhysics):
         """Programs of one operation each, for calls that no other program makes."""
 
     def _compute_start(self, given: Arrays, variation: Variation) -> tuple[Arrays, Arrays, Array]:
-        results = self._run(self._operation("start", variation), {**given, **variation})
-        derived = picked(derived_from(self.model.mj, variation), results)
+        derived = self._derive(variation)
+        operation = self._operation("start", variation)
+        results = self._run(operation, {**given, **variation, **derived})
         return given | results, derived, acceptable(results["qacc_warmstart"])
 
     def _compute_steps(
@@ -92,23 +102,41 @@ class WarpPhysics(ArrayPhysics):
         operation = self._operation("step", variation, substeps)
         results = self._run(operation, {**given, **variation, **derived})
         # The inputs too: Warp's clamps make a number of a control that is none.
-        inputs = picked(self._held, given).values()
+        inputs = [given[name] for name in self._held if name not in _SWITCHES]
         moved = picked(("qpos", "qvel", "qacc_warmstart"), results).values()
         return results, acceptable(*inputs, *moved) & ~lost(results[OVERFLOW])
 
     def vary(self, state: PhysicsState, variation: Variation) -> PhysicsState:
         """The world with other constants from now on, and with what follows from them."""
         state = super().vary(state, variation)
-        if not state.engine.derived:
-            return state
-        derived = self._run(self._operation("vary", state.variation), state.variation)
+        derived = self._derive(state.variation)
         return dataclasses.replace(state, engine=state.engine._replace(derived=derived))
 
     def check_variation(self, variation: Variation) -> dict[str, Array]:
         """A variation as float32 arrays, after a check that Warp has its fields of each world."""
         checked = super().check_variation(variation)
-        check_variation(checked)
+        check_variation(self.model.mj, checked)
         return checked
+
+    def _derive(self, variation: Variation) -> Arrays:
+        """The constants that follow from a variation, as `mj_setConst` computes them.
+
+        MuJoCo takes a simple body that does not turn as a point; MuJoCo Warp does not.
+        """
+        if not derived_from(self.model.mj, variation):
+            return {}
+        derived = self._run(self._operation("vary", variation), variation)
+        mj = self.model.varying(variation).mj
+        bodies = np.flatnonzero(mj.body_simple == _SLIDING)
+        mass = variation.get("body_mass", jnp.asarray(mj.body_mass, jnp.float32))
+        moves = 1 / mass[bodies]
+        moves_alone = jnp.stack([moves, jnp.zeros_like(moves)], axis=-1)
+        joints = np.flatnonzero(mj.body_simple[mj.dof_bodyid] == _SLIDING)
+        derived["body_invweight0"] = derived["body_invweight0"].at[bodies].set(moves_alone)
+        weights = 1 / mass[mj.dof_bodyid[joints]]
+        if joints.size:
+            derived["dof_invweight0"] = derived["dof_invweight0"].at[joints].set(weights)
+        return derived
 
     def _operation(self, kind: Any, variation: Variation, substeps: int = 0) -> Operation:
         return Operation(
@@ -123,7 +151,7 @@ class WarpPhysics(ArrayPhysics):
     def _run(self, operation: Operation, operands: Variation) -> Arrays:
         """Binds the primitive and names what it returns."""
         call = _WarpCall(operation, self)
-        values = (jnp.asarray(operands[name], jnp.float32) for name in operation.operands)
+        values = (jnp.asarray(operands[name], call.spec(name)[1]) for name in operation.operands)
         return dict(zip(operation.results, _warp.bind(*values, call=call, lead=0), strict=True))
 
 
@@ -142,14 +170,14 @@ class _WarpCall(HostCall):
     @functools.cached_property
     def results(self) -> list[Spec]:
         """Shape and dtype of each result."""
-        return [self._spec(name) for name in self.operation.results]
+        return [self.spec(name) for name in self.operation.results]
 
     @property
     def shareable(self) -> int:
         """All operands."""
         return len(self.operation.operands)
 
-    def _spec(self, name: str) -> Spec:
+    def spec(self, name: str) -> Spec:
         """Shape and dtype of an operand or a result of one world."""
         model, operation = self.physics.model, self.operation
         if name in operation.variation:
@@ -159,7 +187,7 @@ class _WarpCall(HostCall):
         if name in ("time", OVERFLOW):
             return (), np.float32 if name == "time" else np.int32
         shape, dtype = model.data_field(name)
-        return shape, np.float32 if dtype.kind == "f" else dtype
+        return shape, np.float32 if dtype.kind == "f" else _SWITCHES.get(name, dtype)
 
     def callback(self, rows: int) -> Callable[..., Sequence[Array]]:
         """A function of JAX's arrays that runs the operation.
@@ -169,7 +197,7 @@ class _WarpCall(HostCall):
         """
         wp, pool, operation = warp(), weakref.ref(self.physics.pool), self.operation
         operands, results = (
-            {name: spec for name in names if math.prod((spec := self._spec(name))[0])}
+            {name: spec for name in names if math.prod((spec := self.spec(name))[0])}
             for names in (operation.operands, operation.results)
         )
 

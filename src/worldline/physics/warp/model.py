@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import mujoco
+import numpy as np
 
 from worldline.errors import VariationError
 from worldline.physics.base import Reads
@@ -16,8 +17,10 @@ from worldline.warp_library import mujoco_warp, warp
 
 #: Constants without which, where they are zero everywhere, Warp leaves kernels out.
 _ASKED_IF_ZERO = frozenset((
-    "actuator_armature", "actuator_damping", "dof_armature", "dof_frictionloss",
-    "tendon_armature", "tendon_damping", "tendon_frictionloss", "tendon_stiffness",
+    "actuator_armature", "actuator_damping", "actuator_dampingpoly", "body_gravcomp",
+    "dof_armature", "dof_frictionloss", "geom_adhesion", "geom_surfacevel", "pair_adhesion",
+    "tendon_armature", "tendon_damping", "tendon_dampingpoly", "tendon_frictionloss",
+    "tendon_stiffness", "tendon_stiffnesspoly",
 ))  # fmt: skip
 
 #: A check of inverse dynamics, which Warp refuses and no trajectory depends on.
@@ -29,13 +32,19 @@ _NOT_COMPUTED = frozenset((
     "qHDiagInv", "qLD", "qLDiagInv", "qLU", "qfrc_inverse", "solver_niter",
 ))  # fmt: skip
 
+#: MuJoCo solves for such a body with all of its damping; Warp leaves out what couples its axes.
+_BRAKES = "damped tendons that hold a body which floats alone, under implicitfast"
 
-def check_variation(names: Iterable[str]) -> None:
-    """Refuses constants of which MuJoCo Warp has one value for all worlds.
+
+def check_variation(model: mujoco.MjModel, names: Iterable[str]) -> None:
+    """Refuses constants of which MuJoCo Warp has one value for all worlds, or which it overlooks.
 
     Raises:
         VariationError: one of them.
     """
+    names = frozenset(names)
+    if _brakes_floating_body(model, names):
+        raise VariationError(f"{lacks('warp', _BRAKES)}")
     mjw = mujoco_warp()
     for name in names:
         owner = mjw.Option if name.startswith("opt.") else mjw.Model
@@ -83,10 +92,15 @@ def converted(
     Raises:
         ModelError: the model has something that Warp lacks.
     """
+    variation = frozenset(variation)
     if any(getattr(model, size, 0) for size in ("nhistory", "nplastic")):
         raise lacks("warp", "the memory of delays, intervals and springs that yield")
     if model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
         raise lacks("warp", "sleeping bodies, whose memory is outside a state")
+    if holds_bodies(model) and model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
+        raise lacks("warp", "<connect> and <weld> under RK4")
+    if _brakes_floating_body(model, variation):
+        raise lacks("warp", _BRAKES)
     model = accepted(model, "warp", _HARMLESS, _ASKED_IF_ZERO, variation)
     try:
         with warnings.catch_warnings():  # it warns of friction that is all but none
@@ -94,3 +108,27 @@ def converted(
             return model, mujoco_warp().put_model(model, dict(batch_sizes))
     except (NotImplementedError, ValueError) as error:
         raise lacks("warp", f"something that the model has: {error}".rstrip(".")) from error
+
+
+def holds_bodies(model: mujoco.MjModel) -> bool:
+    """Whether the model has equality constraints of bodies: `<connect>` or `<weld>`."""
+    kinds = (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD)
+    return bool(np.isin(model.eq_type, kinds).any())
+
+
+def _brakes_floating_body(model: mujoco.MjModel, variation: Iterable[str]) -> bool:
+    """Whether a damped tendon holds a body that floats alone, under the integrator implicitfast."""
+    damping = ("tendon_damping", "tendon_dampingpoly")
+    damped = any(np.any(getattr(model, name)) or name in variation for name in damping)
+    if not damped or model.opt.integrator != mujoco.mjtIntegrator.mjINT_IMPLICITFAST:
+        return False
+    floating = model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE]
+    alone = np.setdiff1d(floating, model.body_parentid)
+    kinds = mujoco.mjtWrap
+    at_site = model.wrap_type == kinds.mjWRAP_SITE
+    at_geom = np.isin(model.wrap_type, (kinds.mjWRAP_SPHERE, kinds.mjWRAP_CYLINDER))
+    held = [
+        model.site_bodyid[model.wrap_objid[at_site]],
+        model.geom_bodyid[model.wrap_objid[at_geom]],
+    ]
+    return bool(np.isin(np.concatenate(held), alone).any())
