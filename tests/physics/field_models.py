@@ -24,6 +24,7 @@ def _link(name: str, pos: str, joint: str = "", inner: str = "", axis: str = "0 
 
 
 _CHAIN = _link("a", "0 0 1", "", _link("b", ".4 0 0", "", _link("c", ".4 0 0", axis="1 0 1")))
+_STUCK = _link("b", ".4 0 0", 'frictionloss="9"')
 _MOTORS = '<actuator><motor joint="a"/><motor joint="b"/></actuator>'
 _RICH = 'damping=".2" stiffness="1" armature=".02" frictionloss=".05" ref=".1" springref=".2"'
 _LIMITED = 'limited="true" range="-.15 .1" margin=".02"'
@@ -56,7 +57,7 @@ MODELS = {
     "bare chain": _mjcf(_CHAIN, _MOTORS),
     "rich chain": _mjcf(
         _link("a", "0 0 1", _RICH, _link("b", ".4 0 0", _RICH + _LIMITED, _link("c", ".4 0 0"))),
-        '<actuator><position joint="a" kp="5" kv=".5" ctrlrange="-1 1" forcerange="-2 1"/>'
+        '<actuator><position joint="a" kp="5" kv=".5" ctrlrange="-1 .15" forcerange="-2 1"/>'
         '<general joint="b" dyntype="filterexact" dynprm=".05" gainprm="2" actlimited="true" '
         'actrange="-.2 .2"/><intvelocity joint="c" kp="2" kv=".1" actrange="-1 1"/></actuator>',
     ),
@@ -87,7 +88,7 @@ MODELS = {
     "elliptic contacts": _mjcf(
         '<geom type="plane" size="3 3 .1" condim="4" friction=".6 .01 .001"/>'
         + _ball("sphere", "0 0 .095", 'type="sphere" size=".1" condim="4"')
-        + _ball("other", ".15 0 .22", 'type="sphere" size=".1" condim="4" solmix="2"'),
+        + _ball("other", ".15 0 .22", 'type="sphere" size=".1" condim="4" solref=".03 1.2"'),
         option='cone="elliptic" impratio="2"',
     ),
     "pairs": _mjcf(
@@ -146,6 +147,37 @@ MODELS = {
         _POLE + '<site name="w" pos=".2 0 1.4"/>',
         '<tendon><spatial name="t"><site site="a"/><site site="w"/></spatial></tendon>'
         '<actuator><muscle tendon="t" force="20" lengthrange=".1 .9"/></actuator>',
+    ),
+    "strong friction": _mjcf(
+        _link("a", "0 0 1", 'frictionloss="3" actuatorfrcrange="-1 .3"', _STUCK),
+        '<tendon><fixed name="t" frictionloss="2" actuatorfrclimited="true" '
+        'actuatorfrcrange="-1 .2"><joint joint="a" coef="1"/><joint joint="b" coef="-.5"/></fixed>'
+        '</tendon><actuator><motor joint="a" gear="2"/><motor tendon="t"/></actuator>',
+    ),
+    "springs that yield": _mjcf(
+        _link("a", "0 0 1", 'stiffness="9" springyield=".05"', _link("b", ".4 0 0")),
+        '<tendon><fixed name="t" stiffness="9" springyield=".02"><joint joint="a" coef="1"/>'
+        '<joint joint="b" coef="-.5"/></fixed></tendon>',
+    ),
+    "delays": _mjcf(
+        _CHAIN, '<actuator><motor joint="a" delay=".02" nsample="8" gear="9"/></actuator>'
+    ),
+    "crank": _mjcf(
+        _link("a", "0 0 1") + '<site name="slider" pos=".2 0 .6" zaxis="1 0 0"/>',
+        '<actuator><general cranksite="a" slidersite="slider" cranklength=".5" gear="9"/>'
+        "</actuator>",
+    ),
+    "elliptic pairs": _mjcf(
+        f'<geom name="floor" type="plane" size="3 3 .1" {_PASSING}/>'
+        + _ball("sphere", "0 0 .095", f'type="sphere" size=".1" {_PASSING}'),
+        '<contact><pair geom1="floor" geom2="sphere" condim="4" friction=".2 .2 .01 .001 .001" '
+        'solreffriction=".03 1"/></contact>',
+        'cone="elliptic"',
+    ),
+    "contacts overridden": _mjcf(
+        _FLOOR + _SPHERE,
+        '<option o_friction=".3 .3 .01 .001 .001" o_solref=".03 1"><flag override="enable"/>'
+        "</option>",
     ),
     "adhesion": _mjcf(_FLOOR + _SPHERE, '<actuator><adhesion body="sphere" gain="9" '
         'ctrlrange="0 1"/></actuator>'),

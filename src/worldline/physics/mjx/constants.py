@@ -56,7 +56,12 @@ def derive(model: mjx.Model, data: mjx.Data) -> mjx.Model:
         data: any data of the model; nothing of its state matters.
     """
     model = model.replace(body_subtreemass=_below(model) @ model.body_mass)
-    data = data.replace(qpos=jnp.asarray(model.qpos0, data.qpos.dtype))
+    mocap = np.flatnonzero(np.asarray(model.body_mocapid) >= 0)
+    data = data.replace(
+        qpos=jnp.asarray(model.qpos0, data.qpos.dtype),
+        mocap_pos=jnp.asarray(model.body_pos)[mocap],
+        mocap_quat=jnp.asarray(model.body_quat)[mocap],
+    )
     for function in (
         mjx.kinematics,
         mjx.com_pos,

@@ -58,9 +58,9 @@ _AFTER_STEP = {
 #: of them that are never given.
 _ZERO_UNTIL_GIVEN = ("ctrl", "qfrc_applied", "xfrc_applied", "userdata")
 
-#: Model fields that a default state comes from. Where none of them varies, a reset is a copy of
-#: one row.
-_RESET_READS = {"qpos0", "body_pos", "body_quat", "eq_active0"}
+#: Model fields that a default state comes from, the rest of springs that yield included. Where none
+#: of them varies, a reset is a copy of one row.
+_RESET_READS = {"qpos0", "body_pos", "body_quat", "qpos_spring", "tendon_lengthspring"}
 
 #: The warnings with which MuJoCo resets a simulation, or sets its controls to zero.
 _DIVERGED = [
