@@ -90,5 +90,5 @@ def test_what_is_said_of_time():
     assert Worlds(env, 2).episode_length == 10
     assert Worlds(env, 2).repeating(2).env.action_repeat == 8
     assert not any("action" in warning for warning in check_env(env).warnings)
-    with pytest.raises(ConfigError, match="action_repeat is 0; give 1"):
+    with pytest.raises(ConfigError, match="action_repeat is 0; give 1 to 10000"):
         Env(TASK, action_repeat=0)

@@ -307,7 +307,7 @@ def test_step_size_and_sides_are_settings():
     assert 1e-5 < abs(slope(FiniteDifferences(step=0.3)) / exact - 1) < 0.1
     coarse = abs(slope(FiniteDifferences(step=0.3, centred=False)) / exact - 1)
     assert coarse > abs(slope(FiniteDifferences(step=0.3)) / exact - 1)
-    with pytest.raises(ConfigError, match=r"step is 0; it must be positive"):
+    with pytest.raises(ConfigError, match=r"step is 0; give more than 0"):
         FiniteDifferences(step=0)
 
 

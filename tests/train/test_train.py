@@ -241,7 +241,7 @@ def test_the_configuration_of_a_task_comes_back(name, tmp_path):
 
 def test_a_configuration_of_something_else_is_refused(tmp_path):
     folder = RunFolder.create(tmp_path / "run", {"task": "gym/ant", "seed": 1})
-    with pytest.raises(RunError, match=r"is no training run: its config\.json lacks 'algorithm'"):
+    with pytest.raises(RunError, match=r"is no training run: its config\.json lacks 'options'"):
         saved_config(folder)
 
 

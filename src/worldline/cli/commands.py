@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import tyro
 
 from worldline.cli import BEGAN
-from worldline.errors import ConfigError
 from worldline.parallel.cluster import ClusterConfig, is_first, join
+from worldline.settings import Count, Positive, Range, Seed, check_settings
 
 if TYPE_CHECKING:
     from worldline.env.env import Env
@@ -43,7 +43,7 @@ class Resume:
 
     run: RunPath
     """The run folder."""
-    steps: int | None = None
+    steps: Annotated[int, Range(1, 10**15)] | None = None
     """Environment steps of the whole run; by default as it was configured."""
     quiet: bool = False
     """Show no progress."""
@@ -57,6 +57,7 @@ class Resume:
         from worldline.train import resume
         from worldline.train.interrupt import graceful_stop
 
+        check_settings(self)
         mesh = join(self.cluster)
         result = resume(self.run, self.steps, self.quiet, BEGAN, graceful_stop(), mesh=mesh)
         _print_result(str(RunFolder.open(self.run).config["task"]), result)
@@ -68,9 +69,9 @@ class Eval:
 
     run: RunPath
     """The run folder."""
-    episodes: int = 20
+    episodes: Count = 20
     """Episodes, each in a world of its own; with a context, at each point of the grid."""
-    seed: int = 1
+    seed: Seed = 1
     """Decides the starts of the episodes."""
     domain: str = ""
     """The domain that each episode's physics is drawn from, as in `worldline train`."""
@@ -83,11 +84,9 @@ class Eval:
         import jax
 
         from worldline.learn.rollout import evaluator
-        from worldline.train.config import check_seed, find_domain
+        from worldline.train.config import find_domain
 
-        if self.episodes < 1:
-            raise ConfigError(f"episodes is {self.episodes}; give 1 or more")
-        check_seed(self.seed)
+        check_settings(self)
         folder, env, policy = _open_run(self.run)
         if self.context:
             self._sweep(folder, env, policy)
@@ -142,9 +141,9 @@ class Render:
 
     run: RunPath
     """The run folder, where the files go."""
-    seconds: float = 10.0
+    seconds: Positive = 10.0
     """The longest duration of the episode."""
-    seed: int = 1
+    seed: Seed = 1
     """Decides the start of the episode."""
     stochastic: bool = False
     """Draw the actions; by default each is the most likely one."""
@@ -153,12 +152,9 @@ class Render:
         """Makes the files, and prints their names."""
         import jax
 
-        from worldline.train.config import check_seed
         from worldline.train.run import make_video
 
-        if not 0 < self.seconds < float("inf"):
-            raise ConfigError(f"seconds is {self.seconds}; give more than 0")
-        check_seed(self.seed)
+        check_settings(self)
         folder, env, policy = _open_run(self.run)
         key = jax.random.key(self.seed)
         print(make_video(folder, env, policy, key, self.seconds, not self.stochastic))

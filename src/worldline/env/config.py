@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Annotated
 
 from worldline.rendering.camera import Camera
+from worldline.settings import Range, check_settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,7 +19,7 @@ class EnvConfig:
 
     physics: str = "native"
     """The name of the engine; empty if a function of the user's builds it."""
-    action_repeat: int = 1
+    action_repeat: Annotated[int, Range(1, 10_000)] = 1
     """Control steps of the task for which each action is taken."""
     last_action: bool = False
     """Whether the last action is part of the observation."""
@@ -31,3 +33,6 @@ class EnvConfig:
     """The renderer of the cameras' images."""
     not_stored: tuple[str, ...] = ()
     """Descriptions of the arguments that no file can store, such as a user's function."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)

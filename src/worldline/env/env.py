@@ -17,11 +17,12 @@ from worldline.env.config import EnvConfig
 from worldline.env.observer import Observer
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
+from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
 from worldline.physics import Engine, make_physics
 from worldline.physics.base import PhysicsState, check_variation, picked
-from worldline.processes import check_not_forked
 from worldline.rendering.camera import Camera
+from worldline.settings import check_settings
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
 from worldline.variation.context import Context, Feature
 
@@ -100,10 +101,7 @@ class Env:
         last_action: bool = False,
     ) -> None:
         check_not_forked()
-        if action_repeat < 1:
-            raise ConfigError(
-                f"action_repeat is {action_repeat}; give 1 to take each action for one control step"
-            )
+        check_settings(task)
         self.action_repeat, self.last_action = action_repeat, last_action
         self.task, self.engine = task, physics
         self.context = context if isinstance(context, Context) else Context(context)
@@ -115,6 +113,7 @@ class Env:
         if cameras is not None and not isinstance(cameras, Cameras):
             cameras = Cameras(self.model, cameras)
         self.cameras = cameras
+        _ = self.config  # checks the settings
         #: The shapes of what the task gives.
         self.task_specs = check_task(task)
         self.observer = Observer(task, self.context, cameras, last_action)

@@ -23,6 +23,7 @@ from worldline.physics.base import (
     check_variation,
     input_shape,
 )
+from worldline.settings import Number
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import AbstractDomain
 from worldline.variation.presets import presets
@@ -71,7 +72,7 @@ class Task(abc.ABC):
     defines `mjcf`, `control_timestep` (a field or a property), `start`, `observe` and `outcome`.
     """
 
-    episode_length: int = 1000
+    episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
 
     refresh: ClassVar[bool] = True

@@ -17,10 +17,10 @@ from worldline.env.env import Env, EnvState
 from worldline.env.episodes import Episodes, Parameters, WorldsState
 from worldline.env.resets import where_rows
 from worldline.errors import ConfigError, VariationError
+from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
 from worldline.model import Model
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared
-from worldline.processes import check_not_forked
 from worldline.rendering.camera import Camera
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, Variation
 from worldline.variation.context import Selector, as_selector

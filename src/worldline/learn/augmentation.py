@@ -14,9 +14,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from worldline.errors import ConfigError
 from worldline.learn.networks.vision import Observed
 from worldline.rendering.camera import image_names
+from worldline.settings import NotNegative, Number, check_settings
 from worldline.types import Array, Key
 
 
@@ -28,20 +28,17 @@ class Augmentation:
         ConfigError: a number is negative.
     """
 
-    shift: int = 0
+    shift: Number = 0
     """The most pixels that it moves up, down, left or right; the image's edge is repeated."""
-    brightness: float = 0.0
+    brightness: NotNegative = 0.0
     """Up to this share of the full range is added to all colours, or taken from them."""
-    contrast: float = 0.0
+    contrast: NotNegative = 0.0
     """Colours move by up to this share from their mean, or towards it."""
-    cutout: int = 0
+    cutout: Number = 0
     """The side of a grey square somewhere in the image, in pixels."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value < 0:
-                raise ConfigError(f"{field.name} of images is {value}; give 0 or more")
+        check_settings(self)
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in dataclasses.fields(self))

@@ -9,11 +9,15 @@ from typing import Any
 from worldline.errors import ConfigError
 from worldline.learn.augmentation import Augmentation
 from worldline.learn.batched_env import BatchedEnv, EnvSpec
-from worldline.learn.networks.mlp import ACTIVATIONS, Activation
+from worldline.learn.networks.mlp import Activation
 from worldline.learn.networks.vision import Architecture, ImageEncoder, Observed
 from worldline.learn.policy import select
 from worldline.rendering.camera import image_names, image_shapes
+from worldline.settings import Count, NotNegative, Number, Share, Units, check_settings
 from worldline.types import Key, Observation
+
+#: The most environment steps in an update: they are counted in 32 bits.
+_MOST_STEPS = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,19 +28,19 @@ class LearnerConfig:
         ConfigError: a value is out of its range.
     """
 
-    num_worlds: int
+    num_worlds: Count
     """Worlds that act side by side (B)."""
-    unroll_length: int
+    unroll_length: Count
     """Control steps each world takes between two rounds of learning (T)."""
-    discount: float = 0.99
+    discount: Share = 0.99
     """Per control step."""
     actor_obs: tuple[str, ...] = ("state",)
     """Parts of a dict of observations that the policy reads."""
     normalize_observations: bool = True
     """By the running mean and variance of all observations."""
-    actor_hidden: tuple[int, ...] = (64, 64)
+    actor_hidden: tuple[Units, ...] = (64, 64)
     """Hidden layers of the policy."""
-    critic_hidden: tuple[int, ...] = (64, 64)
+    critic_hidden: tuple[Units, ...] = (64, 64)
     """Hidden layers of the value function."""
     activation: Activation
     """Between layers."""
@@ -70,21 +74,16 @@ class LearnerConfig:
         return self.actor_obs
 
     def __post_init__(self) -> None:
-        self._check_positive("num_worlds", "unroll_length")
-        self._check_unit("discount")
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ConfigError(f"activation is {self.activation!r}; there are {known}")
-
-    def _check_positive(self, *names: str) -> None:
-        for name in names:
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
-
-    def _check_unit(self, *names: str) -> None:
-        for name in names:
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
+        check_settings(self)
+        if self.steps_per_update > _MOST_STEPS:
+            raise ConfigError(
+                f"num_worlds is {self.num_worlds} and unroll_length {self.unroll_length}: together "
+                f"more than {_MOST_STEPS:,} steps; give less of one of the two"
+            )
+        if not all(self.obs_read):
+            raise ConfigError("actor_obs has a part without a name; give names of parts")
+        if not self.actor_obs:
+            raise ConfigError("actor_obs is empty; name the parts of the observation to read")
 
     def _check_minibatches(self, minibatches: int) -> None:
         if self.steps_per_update % minibatches:
@@ -104,17 +103,17 @@ class ImageLearnerConfig(LearnerConfig):
     """
     encoder: Architecture = "patches"
     """The architecture of the images' encoders, where images are observed."""
-    image_features: int = 128
+    image_features: Units = 128
     """Features that an encoder makes of each image."""
     normalize_channels: bool = False
     """Whether each channel of an image is brought to mean 0 and variance 1."""
-    random_shift: int = 0
+    random_shift: Number = 0
     """Images to learn from are shifted at random, by at most so many pixels."""
-    brightness: float = 0.0
+    brightness: NotNegative = 0.0
     """At random, up to this share of the full range is added to colours or taken from them."""
-    contrast: float = 0.0
+    contrast: NotNegative = 0.0
     """At random, colours move from their mean or towards it, by up to this share."""
-    cutout: int = 0
+    cutout: Number = 0
     """The side of a grey square at a random place in each image, in pixels."""
 
     @property

@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 
 from worldline.errors import ConfigError, LostProcessError
 from worldline.parallel.mesh import world_mesh
+from worldline.settings import Count, Number, check_settings
 
 #: The `ClusterConfig.coordinator` that asks the launcher of the processes, such as SLURM.
 _DETECT = "auto"
@@ -37,16 +38,15 @@ class ClusterConfig:
     coordinator: str = ""
     """host:port where process 0 listens, for all processes the same; or auto, under SLURM,
     Kubernetes or Open MPI, which tell this and the next two. Empty: one process."""
-    processes: int | None = None
+    processes: Count | None = None
     """How many processes train together, each with as many devices."""
-    process: int | None = None
+    process: Number | None = None
     """Which of them this is, from 0."""
-    devices: int = 0
+    devices: Number = 0
     """How many of this process's devices share the worlds; 0: all."""
 
     def __post_init__(self) -> None:
-        if self.devices < 0:
-            raise ConfigError(f"devices is {self.devices}; give 0 for all, or more")
+        check_settings(self)
         given = [name for name in ("processes", "process") if getattr(self, name) is not None]
         if self.coordinator in ("", _DETECT):
             if given:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldline.errors import ConfigError
 from worldline.host.calls import HostCall
+from worldline.settings import Positive, check_settings
 from worldline.types import NDArray
 
 
@@ -32,7 +32,7 @@ class FiniteDifferences:
         ConfigError: the step is not positive.
     """
 
-    step: float = 1e-6
+    step: Positive = 1e-6
     """How far a coordinate is moved: in its own unit (m, rad, m/s, N m, ...), and for a constant
     of the model relative to its size; for one of damping a hundred times as far."""
     centred: bool = True
@@ -40,8 +40,7 @@ class FiniteDifferences:
     side, at half the cost, with one that falls with the step."""
 
     def __post_init__(self) -> None:
-        if not self.step > 0:
-            raise ConfigError(f"step is {self.step}; it must be positive (1e-6 suits float64)")
+        check_settings(self)
 
 
 #: The settings of an engine that was given none.

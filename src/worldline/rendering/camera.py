@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from worldline.errors import ConfigError, did_you_mean
+from worldline.settings import Range, check_settings
 
 #: The beginnings of the names of colour images and of depth images in an observation.
 COLOUR, DEPTH = "pixels/", "depth/"
@@ -32,29 +33,23 @@ class Camera:
 
     name: str
     """In the model."""
-    height: int = 64
+    height: Annotated[int, Range(1, _LARGEST)] = 64
     """Pixels."""
-    width: int = 64
+    width: Annotated[int, Range(1, _LARGEST)] = 64
     """Pixels."""
     rgb: bool = True
     """Whether to see colours."""
     depth: bool = False
     """Whether to see distances."""
-    stack: int = 1
+    stack: Annotated[int, Range(1, 1000)] = 1
     """The latest frames, one a control step, oldest first; at the start of an episode the first
     frame in place of all before it."""
 
     def __post_init__(self) -> None:
-        for side in ("height", "width"):
-            size = getattr(self, side)
-            if not 1 <= size <= _LARGEST:
-                raise ConfigError(
-                    f"the {side} of camera {self.name!r} is {size}; give 1 to {_LARGEST} pixels"
-                )
-        if self.stack < 1:
-            raise ConfigError(
-                f"the stack of camera {self.name!r} is {self.stack}; give 1 or more frames"
-            )
+        try:
+            check_settings(self)
+        except ConfigError as error:
+            raise ConfigError(f"camera {self.name!r}: {error}") from error
         if not (self.rgb or self.depth):
             raise ConfigError(f"camera {self.name!r} sees nothing; give it rgb=True or depth=True")
 

@@ -230,12 +230,16 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             text = self.metrics_file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise RunError(
+                f"{str(self.metrics_file)!r} cannot be read: {error.strerror}"
+            ) from error
         rows = []
         for number, line in enumerate(text.split("\n")[:-1], start=1):
             try:
-                row = json.loads(line)
-                rows.append({name: math.nan if v is None else v for name, v in row.items()})
-            except (ValueError, AttributeError) as error:
+                row = {name: _number(value) for name, value in json.loads(line).items()}
+                rows.append({"step": row["step"], "seconds": row["seconds"], **row})
+            except (ValueError, AttributeError, KeyError, TypeError) as error:
                 raise RunError(
                     f"line {number} of {str(self.metrics_file)!r} is damaged; delete that line"
                 ) from error
@@ -328,6 +332,19 @@ def _append(path: Path) -> IO[str]:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
     return path.open("a", encoding="utf-8")
+
+
+def _number(value: Any) -> float:
+    """A number of `metrics.jsonl`; null is one that was not finite.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number")
+    return value
 
 
 @contextlib.contextmanager

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from worldline.settings import Number
+
 
 class Entry(NamedTuple):
     """A task in the table."""
 
     place: str
     """Where its class is: `module:Class`, below `worldline.tasks`."""
-    episode_length: int = 1000
+    episode_length: Number = 1000
     """Control steps after which an episode is truncated."""
 
 

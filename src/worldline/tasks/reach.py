@@ -25,6 +25,7 @@ import numpy as np
 
 from worldline.env.task import Outcome, Start, Task
 from worldline.physics.base import PhysicsState
+from worldline.settings import Number
 from worldline.types import Array, Key
 
 # Two links of 0.2 m, moved by two motors in a horizontal plane. The ball that marks the target is a
@@ -79,7 +80,7 @@ class Reach(Task):
 
     control_timestep: float = 0.04
     """Seconds between two actions; a multiple of the model's time step of 0.01 s."""
-    episode_length: int = 50
+    episode_length: Number = 50
     """Control steps after which an episode is truncated; 0 for no limit."""
     effort_cost: float = 0.01
     """Cost of the sum of the squared actions."""

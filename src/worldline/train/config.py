@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from worldline.env.config import EnvConfig
 from worldline.env.env import Env
 from worldline.env.task import Task
-from worldline.errors import ConfigError, RunError, TaskError, did_you_mean
+from worldline.errors import (
+    ConfigError,
+    ModelError,
+    RunError,
+    TaskError,
+    VariationError,
+    did_you_mean,
+)
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
 from worldline.learn.config import ImageLearnerConfig
 from worldline.rendering.camera import Camera, image_names
 from worldline.report import RunFolder
-from worldline.tasks.registry import list_tasks, load_task, task_class
+from worldline.settings import Count, Number, Range, Seed, check_settings
+from worldline.tasks.registry import list_tasks, task_class
 from worldline.variation.domain import AbstractDomain
 
 T = TypeVar("T")
@@ -26,13 +35,13 @@ T = TypeVar("T")
 class TrainConfig:
     """The settings of a run beside those of its algorithm."""
 
-    steps: int = 2_000_000
+    steps: Annotated[int, Range(1, 10**15)] = 2_000_000
     """Environment steps over all worlds, for each seed."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides every random number of the run."""
-    seeds: int = 1
+    seeds: Count = 1
     """The number of seeds to train in one program: `seed`, `seed + 1`, ..."""
-    episode_length: int | None = None
+    episode_length: Number | None = None
     """Control steps after which an episode of training is cut (truncated), such as 200 of 1000, for
     more starts; 0: never; None: as in the task. Evaluations always use the task's."""
     domain: str = ""
@@ -47,10 +56,10 @@ class TrainConfig:
     """Another run whose last checkpoint this one takes its first parameters from."""
     init_parts: tuple[str, ...] = ("actor", "critic", "statistics")
     """The parts to take from it."""
-    evaluations: int = 10
+    evaluations: Count = 10
     """How often the policy is evaluated and saved, evenly over the run; the last time at its end.
     """
-    eval_episodes: int = 16
+    eval_episodes: Count = 16
     """Episodes of an evaluation, in worlds of their own, with the most likely actions."""
     video: bool = True
     """Whether to render an episode at the end."""
@@ -60,14 +69,7 @@ class TrainConfig:
     """Show no progress."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "seeds", "evaluations", "eval_episodes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; give 1 or more")
-        if (self.episode_length or 0) < 0:
-            raise ConfigError(
-                f"episode_length is {self.episode_length}; give control steps, or 0 for no limit"
-            )
-        check_seed(self.seed)
+        check_settings(self)
         check_seed(self.seed + self.seeds - 1)
 
 
@@ -84,27 +86,72 @@ def check_seed(seed: int) -> None:
 def saved_config(folder: RunFolder) -> dict[str, Any]:
     """The configuration in a run folder, with tuples where JSON has lists.
 
-    `load_task(config["task"], **config["options"])` makes the run's task again, and
-    `find_algorithm(name).config(**config[name])`, with `name = config["algorithm"]`, the
-    configuration of its algorithm.
-
     Raises:
-        RunError: the folder is not that of a training run.
+        RunError: the folder is not that of a training run, or a part of it is missing.
     """
     config: dict[str, Any] = _tuples(folder.config)
-    missing = {"task", "options", "env", "not_rebuilt", "algorithm"} - config.keys()
-    if missing:
-        raise RunError(
-            f"{str(folder.path)!r} is no training run: its config.json lacks {min(missing)!r}; "
-            "give a folder that `worldline train` made"
-        )
+    parts = {"task": str, "options": dict, "env": dict, "not_rebuilt": str, "algorithm": str}
+    for name, kind in parts.items():
+        if not isinstance(config.get(name), kind):
+            raise RunError(
+                f"{str(folder.path)!r} is no training run: its config.json lacks {name!r}; "
+                "give a folder that `worldline train` made"
+            )
     return config
 
 
-def algorithm_of(saved: Mapping[str, Any]) -> Any:
-    """Makes the configuration of a run's algorithm from the result of `saved_config`."""
-    name = saved["algorithm"]
-    return find_algorithm(name).config(**saved[name])
+def algorithm_of(folder: RunFolder) -> Any:
+    """Makes the configuration of a run's algorithm again.
+
+    Raises:
+        RunError: the folder does not describe it completely.
+    """
+    config = saved_config(folder)
+    name = config["algorithm"]
+    with _damage(folder):
+        return _made(find_algorithm(name).config, config.get(name), name)
+
+
+def run_config(folder: RunFolder, steps: int | None, quiet: bool) -> TrainConfig:
+    """Makes the `TrainConfig` of a run again, with other `steps` unless None.
+
+    Raises:
+        RunError: the folder does not describe it completely.
+        ConfigError: `steps` is out of its range.
+    """
+    saved = saved_config(folder)
+    names = {field.name for field in dataclasses.fields(TrainConfig)}
+    known = {name: value for name, value in saved.items() if name in names}
+    with _damage(folder):
+        if isinstance(known.get("init_from"), str):
+            known["init_from"] = Path(known["init_from"])
+        config = _made(TrainConfig, known, "the run")
+    return dataclasses.replace(config, quiet=quiet, steps=config.steps if steps is None else steps)
+
+
+@contextlib.contextmanager
+def _damage(folder: RunFolder) -> Iterator[None]:
+    """Turns what is wrong with a configuration that was stored into a `RunError`."""
+    try:
+        yield
+    except (ConfigError, TaskError, ModelError, VariationError, TypeError) as error:
+        version = folder.versions.get("worldline")
+        raise RunError(
+            f"the config.json of {str(folder.path)!r} (worldline {version}) does not fit: {error}"
+        ) from error
+
+
+def _made(kind: Callable[..., T], saved: Any, what: str) -> T:
+    """Makes a dataclass from the values of all its fields.
+
+    Raises:
+        ConfigError: a field is missing, or is none of the class's, or its value is not right.
+    """
+    names = {field.name for field in dataclasses.fields(cast(Any, kind)) if field.init}
+    saved = saved if isinstance(saved, Mapping) else {}
+    for name in sorted(names ^ saved.keys()):
+        raise ConfigError(f"{name!r} of {what} is {'missing' if name in names else 'unknown'}")
+    return kind(**saved)
 
 
 def environment_of(folder: RunFolder) -> Env:
@@ -120,12 +167,9 @@ def environment_of(folder: RunFolder) -> Env:
             f"{str(folder.path)!r} cannot make its environment again: {config['not_rebuilt']}; "
             "make it in Python, and give it as env="
         )
-    try:
-        task = load_task(config["task"], **config["options"])
+    with _damage(folder):
+        task = _made(task_class(config["task"]), config["options"], "the task")
         return Env.from_config(task, _env_config(config["env"]))
-    except (TaskError, TypeError) as error:
-        version = folder.versions.get("worldline")
-        raise RunError(f"{str(folder.path)!r} was made by worldline {version}: {error}") from error
 
 
 def check_environment(folder: RunFolder, env: Env) -> None:
@@ -134,7 +178,8 @@ def check_environment(folder: RunFolder, env: Env) -> None:
     Raises:
         RunError: it differs; the error has the name and both values.
     """
-    before, now = _env_config(saved_config(folder)["env"]), env.config
+    with _damage(folder):
+        before, now = _env_config(saved_config(folder)["env"]), env.config
     for field in dataclasses.fields(before):
         old, new = getattr(before, field.name), getattr(now, field.name)
         if old != new:
@@ -146,8 +191,11 @@ def check_environment(folder: RunFolder, env: Env) -> None:
 
 def _env_config(saved: Mapping[str, Any]) -> EnvConfig:
     """Makes the `EnvConfig` from its part of the result of `saved_config`."""
-    cameras = {name: Camera(**camera) for name, camera in saved["cameras"].items()}
-    return EnvConfig(**{**saved, "cameras": cameras})
+    stored = saved.get("cameras")
+    if not isinstance(stored, Mapping):
+        raise ConfigError("'cameras' of the environment are missing")
+    cameras = {name: _made(Camera, camera, f"camera {name!r}") for name, camera in stored.items()}
+    return _made(EnvConfig, {**saved, "cameras": cameras}, "the environment")
 
 
 def reading_all(algorithm: T, env: Env) -> T:
@@ -184,14 +232,6 @@ def find_domain(task: Task, name: str) -> AbstractDomain | None:
     if name and name not in domains:
         raise ConfigError(f"the task has no domain {name!r}{did_you_mean(name, domains)}")
     return domains.get(name)
-
-
-def run_config(saved: Mapping[str, Any], steps: int | None, quiet: bool) -> TrainConfig:
-    """Makes the `TrainConfig` from the result of `saved_config`, with other `steps` unless None."""
-    names = {field.name for field in dataclasses.fields(TrainConfig)} & saved.keys()
-    known = {name: saved[name] for name in names} | {"quiet": quiet}
-    known["init_from"] = known.get("init_from") and Path(known["init_from"])
-    return TrainConfig(**known | {"steps": steps or saved["steps"]})
 
 
 def resolved_config(task: str, env: Env, config: TrainConfig, algorithm: Any) -> dict[str, Any]:

@@ -48,8 +48,8 @@ from worldline.train.config import (
     reading_all,
     resolved_config,
     run_config,
-    saved_config,
 )
+from worldline.train.memory import check_memory
 from worldline.train.records import Records
 from worldline.train.trackers import Trackers, check_trackers
 from worldline.types import Key
@@ -179,14 +179,13 @@ def resume(
     with stop_signal as stopped, RunFolder.open(path) as folder:
         if is_first():
             folder.lock()
-        saved = saved_config(folder)
-        config = run_config(saved, steps, quiet)
+        config = run_config(folder, steps, quiet)
         check_trackers(config.track)
         if env is None:
             env = environment_of(folder)
         else:
             check_environment(folder, env)
-        job = _prepare(env, config, algorithm_of(saved), make_learner, mesh)
+        job = _prepare(env, config, algorithm_of(folder), make_learner, mesh)
 
         def begin() -> Checkpoint:
             like = jax.eval_shape(_members(job.learner, config).init, _keys(config)[0])
@@ -230,6 +229,7 @@ def _prepare(
             f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
             "seeds cannot; give seeds 1, or devices 1"
         )
+    check_memory(env, algorithm, mesh)
     make = make or find_algorithm(name_of_algorithm(algorithm)).learner
     domain, context = find_domain(env.task, config.domain), read_draws(config.context) or None
     worlds = Worlds(
@@ -363,7 +363,7 @@ def make_video(
     episode = record(env, policy, key, steps, deterministic=deterministic)
     seen = seen_frames(env, episode)
     if seen:
-        algorithm = algorithm_of(saved_config(folder))
+        algorithm = algorithm_of(folder)
         augmentation = getattr(algorithm, "augmentation", Augmentation())  # SHAC has none
         write_inputs(folder.inputs_file, seen, augmentation)
     try:

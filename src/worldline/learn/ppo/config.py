@@ -3,64 +3,76 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 from worldline.errors import ConfigError
 from worldline.learn.config import ImageLearnerConfig
 from worldline.learn.networks.mlp import Activation
 from worldline.learn.policy import Squash
+from worldline.settings import (
+    Count,
+    Finite,
+    LogStd,
+    NotNegative,
+    Number,
+    Positive,
+    Share,
+    Steps,
+    Units,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOConfig(ImageLearnerConfig):
     """How PPO trains. The defaults suit small bodies; the registered tasks have their own."""
 
-    num_worlds: int = 128
+    num_worlds: Count = 128
     """Worlds that act side by side (B)."""
-    unroll_length: int = 64
+    unroll_length: Count = 64
     """Control steps each world takes between two rounds of learning (T)."""
-    epochs: int = 5
+    epochs: Count = 5
     """Passes over a rollout."""
-    minibatches: int = 16
+    minibatches: Count = 16
     """Gradient steps in a pass; divides num_worlds * unroll_length."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Adam's learning rate, or where it starts if it is annealed or led by the KL divergence; it
     never exceeds twice this value."""
-    anneal_steps: int = 0
+    anneal_steps: Steps = 0
     """Environment steps over which the learning rate falls linearly to a tenth; 0: it stays."""
-    target_kl: float = 0.02
+    target_kl: NotNegative = 0.02
     """The learning rate is led so that a pass ends with this KL divergence; 0: it is not led."""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """Lambda of generalised advantage estimation, in [0, 1]."""
-    clip: float = 0.2
+    clip: Positive = 0.2
     """How far the probability ratio may go from 1 before its gradient stops."""
-    value_clip: float = 0.0
+    value_clip: NotNegative = 0.0
     """How far the value may go from the old one, in the units of its target; 0: any distance."""
-    value_weight: float = 0.5
+    value_weight: Finite = 0.5
     """The factor of the value loss."""
-    entropy_weight: float = 0.0
+    entropy_weight: Finite = 0.0
     """The factor of the entropy bonus."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: Positive = 0.5
     """A gradient with a larger norm is scaled down to this one."""
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
     normalize_advantages: bool = True
     """Bring the advantages of each minibatch to mean 0 and standard deviation 1."""
-    advantage_floor: float = 0.0
+    advantage_floor: NotNegative = 0.0
     """Advantages of a smaller standard deviation are divided by this one instead: once nothing is
     left to learn, they are noise, and a policy that follows noise falls. With normalised rewards 1
     is the standard deviation of a return."""
     activation: Activation = "tanh"
     """Between layers."""
-    initial_log_std: float = -0.5
+    initial_log_std: LogStd = -0.5
     """Logarithm of the first policy's standard deviation, in units of half the action range."""
     squash: Squash = "clip"
     """How an action drawn from the policy is brought into the action bounds."""
-    recurrent_size: int = 0
+    recurrent_size: Units | Literal[0] = 0
     """Units of the memory that policy and critic each have; 0: they have no memory."""
     share_encoder: bool = True
     """Whether policy and critic share image encoders, where they observe the same and have no
     memory."""
-    random_shift: int = 0
+    random_shift: Number = 0
     """Images are shifted by at most so many pixels: the same over a rollout, and drawn anew in each
     epoch."""
 
@@ -71,11 +83,6 @@ class PPOConfig(ImageLearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_positive("epochs", "minibatches", "learning_rate", "max_grad_norm", "clip")
-        self._check_unit("gae_lambda")
-        for name in ("advantage_floor", "recurrent_size"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; give 0 or more")
         if self.anneal_steps and self.target_kl:
             raise ConfigError(
                 f"anneal_steps is {self.anneal_steps} and target_kl is {self.target_kl}: both lead "

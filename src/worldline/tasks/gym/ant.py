@@ -7,6 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from worldline.physics.base import PhysicsState
+from worldline.settings import Count
 from worldline.tasks.gym.base import Camera, Range, UprightRunner, sum_of_squares
 from worldline.types import Array, Metrics, PyTree
 
@@ -21,7 +22,7 @@ class Ant(UprightRunner):
     """
 
     xml_file: str = "ant.xml"
-    frame_skip: int = 5
+    frame_skip: Count = 5
     default_camera_config: Camera = dataclasses.field(default_factory=lambda: {"distance": 4.0})
     ctrl_cost_weight: float = 0.5
     contact_cost_weight: float = 5e-4

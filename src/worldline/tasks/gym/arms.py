@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
+from worldline.settings import Count, Number
 from worldline.tasks.gym.base import Camera, GymTask, sum_of_squares, symmetric
 from worldline.types import Array, Key, PyTree
 
@@ -25,9 +26,9 @@ class Reacher(GymTask):
     defaults = {"train": {"steps": 1_000_000}}
 
     xml_file: str = "reacher.xml"
-    frame_skip: int = 2
+    frame_skip: Count = 2
     default_camera_config: Camera = dataclasses.field(default_factory=lambda: {"trackbodyid": 0})
-    episode_length: int = 50
+    episode_length: Number = 50
     reward_dist_weight: float = 1.0
     """Cost of each metre between fingertip and target."""
     reward_control_weight: float = 1.0
@@ -86,11 +87,11 @@ class Pusher(GymTask):
     defaults = {"train": {"steps": 1_000_000}}
 
     xml_file: str = "pusher_v5.xml"
-    frame_skip: int = 5
+    frame_skip: Count = 5
     default_camera_config: Camera = dataclasses.field(
         default_factory=lambda: {"trackbodyid": -1, "distance": 4.0}
     )
-    episode_length: int = 100
+    episode_length: Number = 100
     reward_near_weight: float = 0.5
     """Cost of each metre between the arm's tip and the object."""
     reward_dist_weight: float = 1.0

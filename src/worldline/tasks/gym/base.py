@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from worldline.env.task import Outcome, Start, Task
 from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
+from worldline.settings import Count
 from worldline.types import Array, ArrayLike, Key, Metrics, PyTree
 
 #: Attributes of `mujoco.MjvCamera`: `distance` (m), `azimuth` and `elevation` (degrees), `lookat`
@@ -38,7 +39,7 @@ class GymTask(Task):
     xml_file: str
     """The MJCF file: the name of one that Gymnasium ships, or a path that starts with `.`, `~` or
     `/`."""
-    frame_skip: int
+    frame_skip: Count
     """Physics steps in a control step."""
     default_camera_config: Camera = dataclasses.field(default_factory=dict)
     """How to look at the task: attributes of `mujoco.MjvCamera`."""

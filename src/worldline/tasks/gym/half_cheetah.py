@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from worldline.settings import Count
 from worldline.tasks.gym.base import Camera, Runner
 
 
@@ -29,7 +30,7 @@ class HalfCheetah(Runner):
     }
 
     xml_file: str = "half_cheetah.xml"
-    frame_skip: int = 5
+    frame_skip: Count = 5
     default_camera_config: Camera = dataclasses.field(default_factory=lambda: {"distance": 4.0})
     ctrl_cost_weight: float = 0.1
     reset_noise_scale: float = 0.1

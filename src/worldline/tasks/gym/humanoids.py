@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from worldline.env.task import Outcome
 from worldline.physics.base import PhysicsState
+from worldline.settings import Count
 from worldline.tasks.gym.base import (
     Camera,
     Locomotion,
@@ -32,7 +33,7 @@ class HumanoidBody(Locomotion):
 
     defaults = {"ppo": {"num_worlds": 64}}
 
-    frame_skip: int = 5
+    frame_skip: Count = 5
     ctrl_cost_weight: float = 0.1
     reset_noise_scale: float = 1e-2
     include_cinert_in_observation: bool = True

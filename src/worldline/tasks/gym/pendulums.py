@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from worldline.env.task import Outcome
 from worldline.physics.base import PhysicsState
+from worldline.settings import Count
 from worldline.tasks.gym.base import Camera, NoisyStart
 from worldline.types import Array, PyTree
 
@@ -36,7 +37,7 @@ class InvertedPendulum(NoisyStart):
     }
 
     xml_file: str = "inverted_pendulum.xml"
-    frame_skip: int = 2
+    frame_skip: Count = 2
     default_camera_config: Camera = dataclasses.field(
         default_factory=lambda: {"trackbodyid": 0, "distance": 2.04}
     )
@@ -65,7 +66,7 @@ class InvertedDoublePendulum(NoisyStart):
     defaults = {"train": {"steps": 1_000_000}}
 
     xml_file: str = "inverted_double_pendulum.xml"
-    frame_skip: int = 5
+    frame_skip: Count = 5
     healthy_reward: float = 10.0
     """Reward for each step after which the tip is above 1 m."""
     reset_noise_scale: float = 0.1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from worldline.settings import Count
 from worldline.tasks.gym.base import Runner
 
 
@@ -18,7 +19,7 @@ class Swimmer(Runner):
     defaults = {"ppo": {"discount": 0.999}, "train": {"steps": 1_000_000}}
 
     xml_file: str = "swimmer.xml"
-    frame_skip: int = 4
+    frame_skip: Count = 4
     ctrl_cost_weight: float = 1e-4
     reset_noise_scale: float = 0.1
 

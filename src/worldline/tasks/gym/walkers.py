@@ -7,6 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from worldline.physics.base import PhysicsState
+from worldline.settings import Count
 from worldline.tasks.gym.base import Camera, Range, UprightRunner, tracking_camera, within
 from worldline.types import Array, Metrics, PyTree
 
@@ -20,7 +21,7 @@ class PlanarWalker(UprightRunner):
     An episode terminates when the walker is not healthy.
     """
 
-    frame_skip: int = 4
+    frame_skip: Count = 4
     ctrl_cost_weight: float = 1e-3
     healthy_angle_range: Range
     """Pitches of the torso at which the walker is healthy, rad."""

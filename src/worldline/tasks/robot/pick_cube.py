@@ -17,6 +17,7 @@ import numpy as np
 
 from worldline.env.task import Outcome, Start, Task
 from worldline.physics.base import PhysicsState
+from worldline.settings import Number
 from worldline.tasks.robot.arm import HOME, OPEN, arm_mjcf
 from worldline.types import Array, Key
 from worldline.variation.distributions import LogUniform, Uniform
@@ -90,7 +91,7 @@ class PickCube(Task):
 
     control_timestep: float = 0.04
     """Seconds between two actions."""
-    episode_length: int = 100
+    episode_length: Number = 100
     """Control steps after which an episode is truncated; 0 for no limit."""
     speed: float = 0.4
     """Of the gripper along each axis at an action of 1, m/s."""

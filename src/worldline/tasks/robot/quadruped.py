@@ -16,6 +16,7 @@ import numpy as np
 
 from worldline.env.task import Outcome, Start, Task
 from worldline.physics.base import PhysicsState
+from worldline.settings import Number
 from worldline.types import Array, Key
 
 #: Front left, front right, rear left, rear right.
@@ -126,7 +127,7 @@ class QuadrupedJoystick(Task):
 
     control_timestep: float = 0.02
     """Seconds between two actions."""
-    episode_length: int = 1000
+    episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
     fastest: tuple[float, float, float] = (0.8, 0.4, 0.8)
     """Largest command: forward or back and sideways, m/s, and turning, rad/s."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
+from worldline.settings import Count
 from worldline.tasks.rewards import tolerance
 from worldline.tasks.suite.base import XML, SuiteTask
 from worldline.types import Array, Key
@@ -111,7 +112,7 @@ class Cartpole(SuiteTask):
         },
     }
     control_timestep: float = 0.01
-    poles: int = 1
+    poles: Count = 1
     """Poles, one on top of the other."""
     swing_up: bool
     """Begin with the first pole hanging, not nearly upright."""
@@ -201,14 +202,14 @@ class CartpoleSwingupSparse(CartpoleSwingup):
 class CartpoleTwoPoles(CartpoleSwingup):
     """As `suite/cartpole-swingup`, with two poles, one on top of the other."""
 
-    poles: int = 2
+    poles: Count = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CartpoleThreePoles(CartpoleSwingup):
     """As `suite/cartpole-swingup`, with three poles, one on top of the other."""
 
-    poles: int = 3
+    poles: Count = 3
 
 
 def _found(root: XML, path: str) -> XML:

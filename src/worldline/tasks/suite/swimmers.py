@@ -12,6 +12,7 @@ import numpy as np
 from worldline.env.task import Start
 from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
+from worldline.settings import Count
 from worldline.tasks.rewards import tolerance
 from worldline.tasks.suite.base import (
     XML,
@@ -134,7 +135,7 @@ class Swimmer(SuiteTask):
 
     file = "swimmer.xml"
     control_timestep: float = 0.03
-    links: int
+    links: Count
     """Links of the chain, at least 3."""
 
     fields = ("xmat", "geom_xpos", "sensordata")  # head, nose and target; the links' velocities
@@ -204,11 +205,11 @@ class Swimmer(SuiteTask):
 class Swimmer6(Swimmer):
     """Swim to a target as a chain of six links; see `Swimmer`."""
 
-    links: int = 6
+    links: Count = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Swimmer15(Swimmer):
     """Swim to a target as a chain of fifteen links; see `Swimmer`."""
 
-    links: int = 15
+    links: Count = 15

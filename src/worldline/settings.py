@@ -1,0 +1,203 @@
+"""Settings: what the fields of a configuration may be, said once, beside each field.
+
+A configuration is a frozen dataclass. `check_settings` compares each field with its annotation:
+
+    num_worlds: Count            # a whole number from 1
+    discount: Share              # a number in [0, 1]
+    activation: Literal["relu", "tanh"]
+
+A whole number without a range of its own fits 32 bits, and no real number is NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import numbers
+import os
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+
+from worldline.errors import ConfigError
+
+_LARGEST_32_BITS = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """What a number may be, as a note of `Annotated`."""
+
+    low: float
+    """The least value."""
+    high: float
+    """The largest value."""
+    above: bool = False
+    """Whether it must be more than `low`."""
+
+    def __contains__(self, value: float) -> bool:
+        least = self.low < value if self.above else self.low <= value
+        return least and value <= self.high and math.isfinite(value)
+
+    def asked(self, value: float) -> str:
+        """What to give in place of a value."""
+        low, high = _text(self.low), _text(self.high)
+        if self.high < _LARGEST_32_BITS:
+            return f"more than {low}, and {high} at most" if self.above else f"{low} to {high}"
+        if not math.isfinite(value):
+            return "a finite number"
+        if value > self.high:
+            return f"{high} at most"
+        return f"more than {low}" if self.above else f"{low} or more"
+
+
+#: How many of something there are, at least one.
+Count: TypeAlias = Annotated[int, Range(1, _LARGEST_32_BITS)]
+#: How many of something there are, perhaps none.
+Number: TypeAlias = Annotated[int, Range(0, _LARGEST_32_BITS)]
+#: Environment steps, over all worlds.
+Steps: TypeAlias = Annotated[int, Range(0, 10**15)]
+#: Units of a layer of a network.
+Units: TypeAlias = Annotated[int, Range(1, 2**20)]
+#: A seed; JAX would silently drop its higher bits.
+Seed: TypeAlias = Annotated[int, Range(0, 2**32 - 1)]
+#: A number in [0, 1].
+Share: TypeAlias = Annotated[float, Range(0, 1)]
+#: A number in (0, 1].
+PositiveShare: TypeAlias = Annotated[float, Range(0, 1, above=True)]
+#: The logarithm of a standard deviation.
+LogStd: TypeAlias = Annotated[float, Range(-20, 5)]
+#: A number that is more than 0.
+Positive: TypeAlias = Annotated[float, Range(0, math.inf, above=True)]
+#: A number that is 0 or more.
+NotNegative: TypeAlias = Annotated[float, Range(0, math.inf)]
+#: Any number that is finite.
+Finite: TypeAlias = Annotated[float, Range(-math.inf, math.inf)]
+
+_WHOLE = Range(-_LARGEST_32_BITS - 1, _LARGEST_32_BITS)
+
+
+def check_settings(config: Any) -> None:
+    """Checks each field of a dataclass against its annotation.
+
+    Fields of other types than numbers, truth values, texts, literals, tuples of these, and `None`,
+    are left to those who read them.
+
+    Raises:
+        ConfigError: a field has another type, or a number is out of its range; the error has the
+            field, the value and what to give.
+    """
+    kind: Any = type(config)
+    for name, hint in _hints(kind).items():
+        value = getattr(config, name)
+        for wrong, wanted in _problems(value, hint):
+            inside = "" if wrong is value else f", in which {wrong!r} cannot be"
+            raise ConfigError(f"{name} is {value!r}{inside}; give {wanted}")
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The annotations of a dataclass's fields; none where they name what is not there."""
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError:
+        return {}
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _problems(value: Any, hint: Any, bounds: Range | None = None) -> Iterator[tuple[Any, str]]:
+    """The values, of one and what is in it, that an annotation excludes, and what it asks for."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hasattr(value, "dtype") and not isinstance(value, np.generic):
+        return  # an array
+    if origin is Annotated:
+        ranges = (note for note in arguments[1:] if isinstance(note, Range))
+        yield from _problems(value, arguments[0], next(ranges, None))
+    elif origin in (Union, types.UnionType):
+        found = [list(_problems(value, option)) for option in arguments]
+        if all(found):
+            yield value, " or ".join(dict.fromkeys(wanted for each in found for _, wanted in each))
+    elif origin is Literal:
+        if not any(value == one and type(value) is type(one) for one in arguments):
+            yield value, " or ".join(map(repr, arguments))
+    elif origin is tuple and arguments[-1:] == (...,):
+        if not isinstance(value, tuple | list):
+            yield value, "several, as a tuple"
+            return
+        for item in value:
+            yield from _problems(item, arguments[0])
+    elif origin is Mapping:
+        if not isinstance(value, Mapping):
+            yield value, "a mapping from names"
+            return
+        for name, item in value.items():
+            yield from _problems(name, arguments[0])
+            if arguments[1] is not Any and not isinstance(item, arguments[1]):
+                yield item, f"a {arguments[1].__name__}"
+    elif hint in _SIMPLE:
+        wanted = _SIMPLE[hint](value, bounds)
+        if wanted:
+            yield value, wanted
+
+
+def _of_bool(value: Any, bounds: Range | None) -> str:
+    del bounds
+    return "" if isinstance(value, bool) else "True or False"
+
+
+def _of_text(value: Any, bounds: Range | None) -> str:
+    del bounds
+    return "" if isinstance(value, str) else "a text"
+
+
+def _of_path(value: Any, bounds: Range | None) -> str:
+    del bounds
+    return "" if isinstance(value, str | os.PathLike) and str(value) else "a path"
+
+
+def _of_none(value: Any, bounds: Range | None) -> str:
+    del bounds
+    return "" if value is None else "None"
+
+
+def _of_whole(value: Any, bounds: Range | None) -> str:
+    """What is asked for in place of a value, where a whole number is; empty where it is right."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        return "a whole number"
+    bounds = bounds or _WHOLE
+    return "" if int(value) in bounds else bounds.asked(int(value))
+
+
+def _of_real(value: Any, bounds: Range | None) -> str:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return "a number"
+    if bounds is None:
+        return "a number" if math.isnan(value) else ""
+    return "" if float(value) in bounds else bounds.asked(float(value))
+
+
+_SIMPLE = {
+    bool: _of_bool,
+    int: _of_whole,
+    float: _of_real,
+    str: _of_text,
+    Path: _of_path,
+    type(None): _of_none,
+}
+
+
+def _text(bound: float) -> str:
+    return str(int(bound)) if math.isfinite(bound) and bound == int(bound) else f"{bound:g}"
