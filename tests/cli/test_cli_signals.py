@@ -176,3 +176,23 @@ def test_kills_at_random_moments_cost_nothing(tmp_path, algorithm, kills):
         command = ["resume", str(killed), "--quiet"]
     run(*command)
     assert what_it_came_to(killed) == what_it_came_to(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["train robot/reach", "list"])
+def test_a_signal_while_a_command_begins_ends_it_without_a_word(tmp_path, command, number):
+    """While Python itself starts, a tenth of a second, a Ctrl-C is Python's own."""
+    for delay in (0.2, 0.5, 1.0, 1.7):
+        process = subprocess.Popen(
+            [WORLDLINE, *command.split(), *(["--out", tmp_path / "run"] * (command != "list"))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(delay)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+        assert "Traceback" not in err
+        assert "Exception" not in err
+        ended = (process.returncode, err.strip()) == (-number, "")
+        assert ended or (tmp_path / "run" / "config.json").exists() or command == "list"

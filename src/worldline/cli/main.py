@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from worldline.errors import ConfigError, WorldlineError, did_you_mean
 
@@ -27,6 +29,20 @@ COMMANDS = {
     "bench": ("NAME", "a published figure, measured here against its peers (from a checkout)"),
 }
 
+#: What takes seconds to import, of what each command uses.
+_HEAVY = {
+    "train": "worldline.train.run",
+    "resume": "worldline.train.run",
+    "eval": "worldline.train.run",
+    "render": "worldline.train.run",
+    "export": "worldline.train.run",
+    "init": "worldline.cli.scaffold",
+    "list": "worldline.cli.listing",
+}
+
+#: The commands that ask for signals themselves, once there is something to save.
+_STOPPING = ("train", "resume")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command.
@@ -36,11 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0, also after a training that Ctrl-C ended; 2 after an error of one line;
-        130 for a command that Ctrl-C broke off.
+        130 for a command that Ctrl-C broke off in the middle of its work.
     """
     name, *rest = [*(sys.argv[1:] if argv is None else argv)] or ["--help"]
     try:
-        with _sigterm_as_ctrl_c():
+        with _on_signals(signal.SIG_DFL):
             status = _run(name, rest)
             sys.stdout.flush()
         return status
@@ -75,7 +91,9 @@ def _run(name: str, argv: list[str]) -> int:
 def _run_with_settings(name: str, argv: list[str]) -> None:
     """Reads the settings, sets up the process, and runs the command.
 
-    Wrong settings end the command before the rest is imported, which takes seconds.
+    Wrong settings end the command before the rest is imported, which takes seconds. Until then, and
+    in training until there is a run folder, a signal ends the process at once: nothing is to be
+    cleaned up, and an exception in the middle of an import may get lost.
     """
     from worldline.cli import arguments, commands
 
@@ -88,7 +106,9 @@ def _run_with_settings(name: str, argv: list[str]) -> None:
     from worldline.tuning import tune_process
 
     tune_process()
-    settings.execute()
+    importlib.import_module(_HEAVY[name])
+    with _on_signals(signal.SIG_DFL if name in _STOPPING else signal.default_int_handler):
+        settings.execute()
 
 
 def _bench(argv: list[str]) -> int:
@@ -116,10 +136,11 @@ def _leave(status: int) -> int:
 
 
 @contextlib.contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt as Ctrl-C does, so that a command can clean up."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _on_signals(handler: Any) -> Iterator[None]:
+    """Handles Ctrl-C and SIGTERM in one way: `default_int_handler` raises KeyboardInterrupt."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
