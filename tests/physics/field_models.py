@@ -125,7 +125,7 @@ MODELS = {
         + _CHAIN
         + '<site name="w" pos=".9 .05 1.5"/>',
         '<tendon><spatial name="t" stiffness="9" damping=".5" frictionloss=".1" '
-        'limited="true" range="0 .5" margin=".01" springlength=".1 .3"><site site="a"/>'
+        'limited="true" range="0 .68" margin=".01" springlength=".1 .3"><site site="a"/>'
         '<geom geom="pulley"/><site site="w"/></spatial></tendon>'
         '<actuator><position tendon="t" kp="3"/></actuator>',
     ),

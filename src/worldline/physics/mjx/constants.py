@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from worldline.physics.mjx.inertia import tendon_armature
 from worldline.physics.mjx.source import mjx, mjx_math
 from worldline.types import Array
 
@@ -67,7 +68,7 @@ def derive(model: mjx.Model, data: mjx.Data) -> mjx.Model:
         mjx.com_pos,
         mjx.tendon,
         mjx.crb,
-        mjx.tendon_armature,
+        tendon_armature,
         mjx.transmission,
     ):
         data = function(model, data)

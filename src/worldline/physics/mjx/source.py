@@ -50,6 +50,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     from mujoco.mjx._src import forward as mjx_forward
     from mujoco.mjx._src import math as mjx_math
     from mujoco.mjx._src import scan as mjx_scan
+    from mujoco.mjx._src import smooth as mjx_smooth
     from mujoco.mjx._src import solver as mjx_solver
     from mujoco.mjx._src.types import DataJAX as DataJAX
 
@@ -63,6 +64,7 @@ __all__ = [
     "mjx_forward",
     "mjx_math",
     "mjx_scan",
+    "mjx_smooth",
     "mjx_solver",
     "with_globals",
     "with_names",

@@ -1,9 +1,9 @@
 """MJX's step as MuJoCo's own, with a solver that is differentiated implicitly.
 
 All of it is MJX's code, but for the parts whose result or derivative differs from MuJoCo's:
-contacts (`mjx.contact`), constraints (`mjx.constraint`), the solver (`mjx.solver`), and here the
-integrators. The differences are
-those that `tests/physics/test_mjx_step.py` shows.
+contacts (`mjx.contact`), constraints (`mjx.constraint`), inertia (`mjx.inertia`), the solver
+(`mjx.solver`), and here the integrators. The differences are those that
+`tests/physics/test_mjx_step.py` and `tests/physics/test_every_field.py` show.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from worldline.physics.mjx.constraint import make_constraint
 from worldline.physics.mjx.contact import collision
+from worldline.physics.mjx.inertia import coupled, tendon_armature
 from worldline.physics.mjx.motion import displaced, integrate
 from worldline.physics.mjx.solver import SOLUTION, solve
 from worldline.physics.mjx.source import (
@@ -26,6 +27,7 @@ from worldline.physics.mjx.source import (
     mjx_constraint,
     mjx_derivative,
     mjx_forward,
+    mjx_smooth,
     with_globals,
     with_names,
 )
@@ -39,6 +41,7 @@ _fwd_position = with_globals(
     mjx_forward.fwd_position,
     collision_driver=with_names(mjx_collision, collision=collision),
     constraint=with_names(mjx_constraint, make_constraint=make_constraint),
+    smooth=with_names(mjx_smooth, tendon_armature=tendon_armature),
 )
 _advance = with_globals(mjx_forward._advance, _integrate_pos=integrate)
 
@@ -88,11 +91,10 @@ def _damping(model: mjx.Model, data: mjx.Data) -> Array:
     derivative = mjx_derivative.deriv_smooth_vel(free, data)
     if derivative is None:  # both actuators and dampers are switched off
         return jnp.zeros((model.nv, model.nv))
-    kept = np.zeros((model.nv, model.nv), bool)
-    kept[np.repeat(np.arange(model.nv), model.M_rownnz), model.M_colind] = True
+    kept = coupled(model)
     for dofs in _dofs(model, _bodies_alone(model)):
         kept[np.ix_(dofs, dofs)] = True  # of simple bodies, the inertia has no products
-    return jnp.where(kept | kept.T, derivative, 0.0)
+    return jnp.where(kept, derivative, 0.0)
 
 
 def _bodies_alone(model: mjx.Model) -> np.ndarray:
