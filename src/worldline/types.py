@@ -16,9 +16,10 @@ axis in the docstrings of `Task`, `Env` and `Physics`; `Worlds` and the learners
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Array: TypeAlias = jax.Array
@@ -40,5 +41,25 @@ Variation: TypeAlias = Mapping[str, Array]
 #: Any pytree.
 PyTree: TypeAlias = Any
 
+Tree = TypeVar("Tree")
+
 #: Named scalars or arrays for a report.
 Metrics: TypeAlias = dict[str, Array]
+
+
+def in_32_bits(tree: Tree) -> Tree:
+    """A pytree whose numbers of 64 bits have 32: what worlds and learners compute with.
+
+    There are none without JAX's option `jax_enable_x64`; with it, the draws of a task have 64.
+    """
+    if not jax.config.jax_enable_x64:
+        return tree
+    narrow = {jnp.float64: jnp.float32, jnp.int64: jnp.int32, jnp.uint64: jnp.uint32}
+
+    def narrowed(leaf: Any) -> Any:
+        for wide, dtype in narrow.items():
+            if jnp.result_type(leaf) == wide:
+                return jnp.asarray(leaf, dtype)
+        return leaf
+
+    return jax.tree.map(narrowed, tree)

@@ -101,7 +101,7 @@ def cells(name: str) -> dict[str, Cell]:
         except mujoco.FatalError:  # MuJoCo itself refuses this field in this model
             continue
         effect = float(np.abs(truth - before).max())
-        if stored.size and effect > 1e-5 and np.isfinite(truth).all():
+        if stored.size and effect > 1e-4 and np.isfinite(truth).all():
             found[field] = Cell(value, truth, effect)
     return found
 

@@ -119,7 +119,7 @@ class ExternalWorlds:
             obs=jax.tree.map(jnp.asarray, self._own(obs)),
             calls=jnp.int32(self._calls),
             steps=jnp.zeros(self.num_worlds, jnp.int32),
-            episode_return=jnp.zeros(self.num_worlds),
+            episode_return=jnp.zeros(self.num_worlds, jnp.float32),
         )
 
     def step(self, state: ExternalState, action: ArrayLike) -> tuple[ExternalState, Step]:

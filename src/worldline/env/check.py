@@ -13,7 +13,7 @@ import numpy as np
 from worldline.env.env import Env, EnvState
 from worldline.env.task import inputs_of, specs_of
 from worldline.errors import TaskError
-from worldline.types import Array, Key, PyTree
+from worldline.types import Array, Key, PyTree, in_32_bits
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
@@ -95,8 +95,8 @@ def _call_functions(env: Env, seed: int) -> tuple[_Calls, PyTree]:
         "outcome": lambda: task.outcome(before, action, after, memory),
         "observe": lambda: task.observe(before, memory),
     }
-    calls = {name: (call(), call()) for name, call in functions.items()}
-    return calls, task.observe(after, calls["outcome"][0].memory)
+    calls = {name: in_32_bits((call(), call())) for name, call in functions.items()}
+    return calls, in_32_bits(task.observe(after, calls["outcome"][0].memory))
 
 
 def _finite_bounds(env: Env) -> tuple[NDArray, NDArray]:
@@ -206,13 +206,14 @@ def _run_worlds(env: Env, steps: int, seed: int) -> _Trial:
     def step(state: EnvState, action: Array) -> tuple[EnvState, Any]:
         after = env.step(state, action)
         outcome = env.task.outcome(state.physics, action, after.physics, state.memory)
-        obs = env.task.observe(after.physics, outcome.memory)
+        outcome = in_32_bits(outcome)
+        obs = in_32_bits(env.task.observe(after.physics, outcome.memory))
         return after, (after, obs, outcome.reward)
 
     @jax.jit
     def run(keys: Key, actions: Array) -> Any:
         start = jax.vmap(env.reset)(keys)
-        first_obs = jax.vmap(env.task.observe)(start.physics, start.memory)
+        first_obs = in_32_bits(jax.vmap(env.task.observe)(start.physics, start.memory))
         return start, first_obs, jax.lax.scan(jax.vmap(step), start, actions)[1]
 
     keys = jax.random.split(jax.random.key(seed), len(driven_by))

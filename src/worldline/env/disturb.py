@@ -121,14 +121,14 @@ class ObservationNoise(_Noise):
         if not isinstance(obs, dict):
             if isinstance(self.std, Mapping):
                 raise TaskError("the observation is an array; give ObservationNoise one number")
-            return obs + self.std * jax.random.normal(memory.key, obs.shape)
+            return obs + self.std * jax.random.normal(memory.key, obs.shape, jnp.float32)
         deviations = self.std if isinstance(self.std, Mapping) else dict.fromkeys(obs, self.std)
         for name in deviations:
             if name not in obs:
                 raise TaskError(f"the observation has no {name!r}{did_you_mean(name, obs)}")
         keys = jax.random.split(memory.key, len(deviations))
         noisy = {
-            name: obs[name] + std * jax.random.normal(key, obs[name].shape)
+            name: obs[name] + std * jax.random.normal(key, obs[name].shape, jnp.float32)
             for (name, std), key in zip(deviations.items(), keys, strict=True)
         }
         return {**obs, **noisy}
@@ -145,7 +145,7 @@ class ActionNoise(_Noise):
         """The action with noise."""
         low, high = (jnp.asarray(bound) for bound in task.action_bounds)
         half = jnp.where(jnp.isfinite(high - low), 0.5 * (high - low), 1.0)
-        noise = self.std * half * jax.random.normal(memory.key, action.shape)
+        noise = self.std * half * jax.random.normal(memory.key, action.shape, jnp.float32)
         return jnp.clip(action + noise, low, high)
 
 
@@ -244,12 +244,12 @@ class Pushes(Disturbance):
         """The force during the push, else 0."""
         force = jnp.where(memory.wait <= _INSTANT, memory.force, 0.0)
         model = task.model
-        forces = jnp.zeros((model.mj.nbody, 6))
+        forces = jnp.zeros((model.mj.nbody, 6), jnp.float32)
         return forces.at[model.id("body", self.body), :3].set(force)
 
     def _draw(self, stream: _Stream) -> _Push:
         wait_key, force_key, angle_key = jax.random.split(stream.key, 3)
-        angle = jax.random.uniform(angle_key, maxval=2 * jnp.pi)
+        angle = jax.random.uniform(angle_key, (), jnp.float32, maxval=2 * jnp.pi)
         direction = jnp.stack([jnp.cos(angle), jnp.sin(angle), jnp.zeros_like(angle)])
         force = self.force.sample(force_key) * direction
         return _Push(stream, self.every.sample(wait_key), force)

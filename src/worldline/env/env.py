@@ -23,7 +23,16 @@ from worldline.physics import Engine, make_physics
 from worldline.physics.base import PhysicsState, check_variation, picked
 from worldline.rendering.camera import Camera
 from worldline.settings import check_settings
-from worldline.types import Array, ArrayLike, Key, Metrics, Observation, PyTree, Variation
+from worldline.types import (
+    Array,
+    ArrayLike,
+    Key,
+    Metrics,
+    Observation,
+    PyTree,
+    Variation,
+    in_32_bits,
+)
 from worldline.variation.context import Context, Feature
 
 if TYPE_CHECKING:
@@ -307,7 +316,7 @@ class Env:
         return after, Outcome(
             reward=jnp.asarray(outcome.reward, jnp.float32),
             terminated=jnp.asarray(outcome.terminated, bool),
-            memory=outcome.memory,
+            memory=in_32_bits(outcome.memory),
             metrics={n: jnp.asarray(value, jnp.float32) for n, value in outcome.metrics.items()},
         )
 
@@ -398,9 +407,9 @@ class Env:
         healthy = ~physics.diverged & _all_finite(obs)
         return EnvState(
             physics=physics,
-            memory=jax.tree.map(jnp.asarray, start.memory),
+            memory=in_32_bits(jax.tree.map(jnp.asarray, start.memory)),
             obs=jax.tree.map(lambda x: jnp.where(healthy, x, jnp.zeros_like(x)), obs),
-            reward=jnp.zeros(()),
+            reward=jnp.zeros((), jnp.float32),
             terminated=jnp.zeros((), bool),
             diverged=~healthy,
             metrics=self._zero_metrics(),

@@ -94,7 +94,7 @@ class Episodes:
             env=self.env.begin(start, variation, context, mask=mask),
             key=next_key,
             steps=jnp.zeros((), jnp.int32),
-            episode_return=jnp.zeros(()),
+            episode_return=jnp.zeros((), jnp.float32),
             limit=jnp.int32(self.length),
             episode_index=episode_index,
             fixed=fixed,

@@ -12,7 +12,7 @@ from worldline.env.cameras import Cameras
 from worldline.env.task import Task, specs_of
 from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
-from worldline.types import Array, ArrayLike, Observation, PyTree
+from worldline.types import Array, ArrayLike, Observation, PyTree, in_32_bits
 from worldline.variation.context import Context, Values
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Observer:
             mask: `()` bool; where False no image is drawn, and the images are unspecified.
         """
         images = self._cameras.first(physics, mask) if self._cameras else {}
-        action = jnp.zeros(self._action_shape)
+        action = jnp.zeros(self._action_shape, jnp.float32)
         return self._observe(physics, memory, context, action, images)
 
     def next(
@@ -132,7 +132,7 @@ class Observer:
         action: Array,
         images: dict[str, Array],
     ) -> Observation:
-        obs = self.with_context(self._task.observe(physics, memory), context)
+        obs = self.with_context(in_32_bits(self._task.observe(physics, memory)), context)
         return _add(obs, images | ({"last_action": action} if self._last_action else {}))
 
 

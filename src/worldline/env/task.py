@@ -24,7 +24,7 @@ from worldline.physics.base import (
     input_shape,
 )
 from worldline.settings import Number
-from worldline.types import Array, Key, Metrics, Observation, PyTree
+from worldline.types import Array, Key, Metrics, Observation, PyTree, in_32_bits
 from worldline.variation.domain import AbstractDomain
 from worldline.variation.presets import presets
 
@@ -195,7 +195,7 @@ def check_task(task: Task) -> TaskSpecs:
         ModelError: the task reads a field or gives an input that MuJoCo does not have.
     """
     name, model, reads = type(task).__name__, task.model, reads_of(task)
-    start = jax.eval_shape(task.start, jax.random.key(0))
+    start = jax.eval_shape(lambda key: in_32_bits(task.start(key)), jax.random.key(0))
     if not isinstance(start, Start):
         raise TaskError(f"{name}.start gives a {type(start).__name__}; it must give a Start")
     _check_shape(f"{name}.start", "qpos", start.qpos, (model.nq,))
@@ -204,14 +204,16 @@ def check_task(task: Task) -> TaskSpecs:
         _check_shape(f"{name}.start", field, value, input_shape(model, field))
 
     def first_step(key: Key, action: Array) -> tuple[Mapping[str, Array], Outcome, Any, Any]:
-        begin = task.start(key)
+        begin = in_32_bits(task.start(key))
         physics = blank_state(model, reads, check_variation(model, begin.variation))
         inputs = inputs_of(task, action, physics, begin.memory)
         outcome: object = task.outcome(physics, action, physics, begin.memory)
         if not isinstance(outcome, Outcome):
             given = type(outcome).__name__
             raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")
-        first, second = (task.observe(physics, m) for m in (begin.memory, outcome.memory))
+        outcome = in_32_bits(outcome)
+        memories = (begin.memory, outcome.memory)
+        first, second = (in_32_bits(task.observe(physics, m)) for m in memories)
         return inputs, outcome, first, second
 
     action = jax.ShapeDtypeStruct(np.shape(task.action_bounds[0]), jnp.float32)

@@ -64,9 +64,9 @@ def draw(augmentation: Augmentation, key: Key, number: int) -> Draws:
     return Draws(
         shift=jax.random.randint(shift_key, (number, 2), -reach, reach + 1),
         brightness=augmentation.brightness
-        * jax.random.uniform(brightness_key, (number,), minval=-1.0, maxval=1.0),
-        contrast=1.0 + spread * jax.random.uniform(contrast_key, (number,), minval=-1.0),
-        corner=jax.random.uniform(corner_key, (number, 2)),
+        * jax.random.uniform(brightness_key, (number,), jnp.float32, -1.0, 1.0),
+        contrast=1.0 + spread * jax.random.uniform(contrast_key, (number,), jnp.float32, -1.0),
+        corner=jax.random.uniform(corner_key, (number, 2), jnp.float32),
     )
 
 

@@ -28,7 +28,8 @@ class RunningStatistics(eqx.Module):
     @classmethod
     def zero(cls, shape: tuple[int, ...]) -> RunningStatistics:
         """Statistics before the first values; they leave values as they are."""
-        return cls(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
+        none = jnp.zeros((), jnp.float32)
+        return cls(none, jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
 
     def update(self, values: Array) -> RunningStatistics:
         """The statistics with these values, `(..., n)`, too."""

@@ -144,7 +144,7 @@ def _act(
     raw = (
         distribution.mean
         if key is None
-        else distribution.at(jax.random.normal(key, distribution.mean.shape))
+        else distribution.at(jax.random.normal(key, distribution.mean.shape, jnp.float32))
     )
     return policy.to_action(raw), memory
 

@@ -79,8 +79,8 @@ class Replay(eqx.Module):
             record=Record(
                 row=jnp.full(capacity, jnp.iinfo(jnp.int32).min, jnp.int32),
                 next_row=jnp.zeros(capacity, jnp.int32),
-                action=jnp.zeros((capacity, nact)),
-                reward=jnp.zeros(capacity),
+                action=jnp.zeros((capacity, nact), jnp.float32),
+                reward=jnp.zeros(capacity, jnp.float32),
                 terminated=jnp.zeros(capacity, bool),
             ),
             rows=jnp.int32(0),
@@ -166,11 +166,11 @@ def _places(rows: Array, ended: Array) -> tuple[Array, Array, Array]:
     """
     num_worlds = ended.shape[1]
     ends = ended.astype(jnp.int32)
-    sizes = num_worlds + ends.sum(axis=1)
-    after = rows + jnp.cumsum(sizes)  # where the next step's observations begin
+    sizes = num_worlds + ends.sum(axis=1, dtype=jnp.int32)
+    after = rows + jnp.cumsum(sizes, dtype=jnp.int32)  # where the next step's observations begin
     world = jnp.arange(num_worlds, dtype=jnp.int32)
     row = (after - sizes)[:, None] + world
-    own = (after - sizes)[:, None] + num_worlds + jnp.cumsum(ends, axis=1) - 1
+    own = (after - sizes)[:, None] + num_worlds + jnp.cumsum(ends, axis=1, dtype=jnp.int32) - 1
     return row, jnp.where(ended, own, after[:, None] + world), after[-1]
 
 

@@ -82,7 +82,7 @@ class RewardScale(eqx.Module):
     @classmethod
     def zero(cls, num_worlds: int) -> RewardScale:
         """The scale before the first step of `num_worlds` worlds."""
-        return cls(jnp.zeros(num_worlds), RunningStatistics.zero(()))
+        return cls(jnp.zeros(num_worlds, jnp.float32), RunningStatistics.zero(()))
 
     def update(self, reward: Array, ended: Array, discount: Array | float) -> RewardScale:
         """The scale after a rollout too; arguments as of `discounted_return_so_far`."""

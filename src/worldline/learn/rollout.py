@@ -84,7 +84,7 @@ def unroll(
         return (after, memory), (taken, step.metrics)
 
     # Drawn at once: a generator that runs in the loop would cost as much as small physics.
-    noise = jax.random.normal(key, (length, worlds.num_worlds, *policy.low.shape))
+    noise = jax.random.normal(key, (length, worlds.num_worlds, *policy.low.shape), jnp.float32)
     step_of = jax.checkpoint(step) if checkpoint else step
     memory = policy.start(worlds.num_worlds) if memory is None else memory
     (state, _), (rollout, metrics) = jax.lax.scan(step_of, (state, memory), noise)

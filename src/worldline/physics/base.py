@@ -111,12 +111,13 @@ def blank_state(model: Model, reads: Reads, variation: Variation) -> PhysicsStat
         return jnp.zeros(shape, jnp.float32 if dtype.kind == "f" else dtype)
 
     fields = {field: zeros(*model.data_field(field)) for field in reads.fields}
-    changes = {field: jnp.zeros(model.data_field(field)[0]) for field in reads.changes}
+    real = np.dtype(np.float32)
+    changes = {field: zeros(model.data_field(field)[0], real) for field in reads.changes}
     return PhysicsState(
-        qpos=jnp.zeros(model.nq),
-        qvel=jnp.zeros(model.nv),
-        act=jnp.zeros(model.na),
-        time=jnp.zeros(()),
+        qpos=zeros((model.nq,), real),
+        qvel=zeros((model.nv,), real),
+        act=zeros((model.na,), real),
+        time=zeros((), real),
         fields=fields,
         changes=changes,
         variation=variation,

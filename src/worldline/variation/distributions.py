@@ -99,7 +99,7 @@ class Uniform(_Between):
 
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
         """Independent draws, `(*lead, *shape)`."""
-        return jax.random.uniform(key, (*lead, *self.shape), minval=self.low, maxval=self.high)
+        return jax.random.uniform(key, (*lead, *self.shape), jnp.float32, self.low, self.high)
 
 
 class LogUniform(_Between):
@@ -123,7 +123,7 @@ class LogUniform(_Between):
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
         """Independent draws, `(*lead, *shape)`."""
         low, high = jnp.log(self.low), jnp.log(self.high)
-        drawn = jax.random.uniform(key, (*lead, *self.shape), minval=low, maxval=high)
+        drawn = jax.random.uniform(key, (*lead, *self.shape), jnp.float32, low, high)
         return jnp.clip(jnp.exp(drawn), self.low, self.high)
 
 
@@ -154,7 +154,7 @@ class TruncatedNormal(_Between):
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
         """Independent draws, `(*lead, *shape)`."""
         low, high = ((end - self.mean) / self.std for end in (self.low, self.high))
-        drawn = jax.random.truncated_normal(key, low, high, (*lead, *self.shape))
+        drawn = jax.random.truncated_normal(key, low, high, (*lead, *self.shape), jnp.float32)
         return jnp.clip(self.mean + self.std * drawn, self.low, self.high)
 
 
@@ -177,7 +177,7 @@ class Choice(Distribution):
         if self.values.ndim == 0 or len(self.values) == 0:
             raise VariationError(f"Choice among {text(self.values)}; give a list of values")
         count = len(self.values)
-        self.weights = jnp.ones(count) if weights is None else _number(weights)
+        self.weights = jnp.ones(count, jnp.float32) if weights is None else _number(weights)
         if not np.isfinite(self.values).all():
             raise VariationError(f"Choice among {text(self.values)}; give finite values")
         if self.weights.shape != (count,) or (self.weights < 0).any() or self.weights.sum() <= 0:

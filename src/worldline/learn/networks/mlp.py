@@ -62,12 +62,12 @@ class MLP(Network):
         gains = [2**0.5] * (len(shapes) - 1) + [last_gain]
         # One draw for all layers: a random number generator is slow to compile.
         ends = list(itertools.accumulate(n * m for n, m in shapes))
-        parts = jnp.split(jax.random.normal(key, (ends[-1],)), ends[:-1])
+        parts = jnp.split(jax.random.normal(key, (ends[-1],), jnp.float32), ends[:-1])
         weights = [
             gain * orthogonal(part.reshape(shape))
             for part, shape, gain in zip(parts, shapes, gains, strict=True)
         ]
-        return cls(weights, [jnp.zeros(size) for size in sizes[1:]], activation, layer_norm)
+        return cls(weights, [jnp.zeros(size, jnp.float32) for size in sizes[1:]], activation, layer_norm)
 
     def __call__(self, x: Array) -> Array:
         """`(..., n_in)` to `(..., n_out)`."""

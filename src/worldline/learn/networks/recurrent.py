@@ -35,12 +35,12 @@ class GRU(eqx.Module):
     def initial(cls, key: Key, n_in: int, size: int) -> GRU:
         """A unit before training."""
         input_key, memory_key = jax.random.split(key)
-        of_memory = jax.random.normal(memory_key, (3, size, size))
+        of_memory = jax.random.normal(memory_key, (3, size, size), jnp.float32)
         return cls(
-            of_input=orthogonal(jax.random.normal(input_key, (n_in, 3 * size))),
+            of_input=orthogonal(jax.random.normal(input_key, (n_in, 3 * size), jnp.float32)),
             of_memory=jnp.concatenate([orthogonal(gate) for gate in of_memory], axis=-1),
-            bias=jnp.zeros(3 * size),
-            candidate_bias=jnp.zeros(size),
+            bias=jnp.zeros(3 * size, jnp.float32),
+            candidate_bias=jnp.zeros(size, jnp.float32),
         )
 
     def read(self, x: Array) -> Array:
@@ -66,7 +66,7 @@ class GRUNetwork(Network):
 
     def start(self, *lead: int) -> Array:
         """Zeros, `(*lead, size)`."""
-        return jnp.zeros((*lead, self.gru.of_memory.shape[0]))
+        return jnp.zeros((*lead, self.gru.of_memory.shape[0]), jnp.float32)
 
     def step(self, memory: Array, x: Array) -> tuple[Array, Any]:
         """The memory after the input `x`, `(..., n_in)`, and the output."""

@@ -254,8 +254,8 @@ def learn(
     each, nact = (rounds, config.actor_delay + 1), bounded.shape[0]
     # All drawn at once: a generator run in the loop would cost more.
     noise = [
-        jax.random.normal(critic_key, (rounds, config.actor_delay, size, nact)),
-        jax.random.normal(actor_key, (rounds, 1, size, nact)),
+        jax.random.normal(critic_key, (rounds, config.actor_delay, size, nact), jnp.float32),
+        jax.random.normal(actor_key, (rounds, 1, size, nact), jnp.float32),
     ]
     # As words: under `vmap`, JAX's check takes the `cond` below for a second use of keys.
     words = jax.random.key_data(jax.random.split(images_key, each))
@@ -281,7 +281,7 @@ def learn(
         return learning, {name: measured[name].mean() for name in _MEASURED}
 
     def nothing(learning: LearnerState) -> tuple[LearnerState, Metrics]:
-        return learning, dict.fromkeys(_MEASURED, jnp.zeros(()))
+        return learning, dict.fromkeys(_MEASURED, jnp.zeros((), jnp.float32))
 
     enough = replay.pushed.astype(jnp.float32) >= learning.hyperparameters.learning_starts
     learning, metrics = jax.lax.cond(enough, gradient_steps, nothing, learning)
