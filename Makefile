@@ -65,6 +65,7 @@ core:
 
 nightly: test parity
 	$(MAKE) core FILES=1
+	$(PARITY)/bin/python -m pytest -n auto tests/physics/test_every_field.py -k native
 	$(pytest) -m exhaustive
 
 $(PARITY)/.installed: pyproject.toml

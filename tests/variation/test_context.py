@@ -26,6 +26,7 @@ from worldline.variation import (
     features_of,
     scale,
 )
+from worldline.variation.effects import may_touch
 
 #: The tasks that CARL's ten Brax environments stand for, and the bodies whose masses it varies.
 TASKS = {
@@ -44,8 +45,11 @@ TASKS = {
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_offers_what_carl_varies(task):
-    features = features_of(worldline.make(task, physics="fake").model)
-    assert {"gravity", "friction", "elasticity", "viscosity"} <= features.keys()
+    model = worldline.make(task, physics="fake").model
+    features = features_of(model)
+    assert {"gravity", "viscosity"} <= features.keys()
+    of_contacts = {"friction", "elasticity"} & features.keys()
+    assert len(of_contacts) == (2 if may_touch(model).any() else 0)
     assert {f"mass_{body}" for body in TASKS[task]} <= features.keys()
     for feature in features.values():
         assert feature.low <= feature.default <= feature.high
@@ -256,26 +260,26 @@ def test_a_feature_of_the_users_own():
         ),
         (lambda: Context(["gravity"], visible=["friction"]), "no visible feature 'friction'"),
         (
-            lambda: Env(toys.Puck(), "fake", ["friction"]).reset(
-                jax.random.key(0), context={"friction": -1.0}
+            lambda: Env(toys.Puck(), "fake", ["density"]).reset(
+                jax.random.key(0), context={"density": -1.0}
             ),
-            "the context 'friction' is -1; give 0 to inf",
+            "the context 'density' is -1; give 0 to inf",
         ),
         (
-            lambda: Env(toys.Puck(), "fake", ["friction"]).reset(
+            lambda: Env(toys.Puck(), "fake", ["density"]).reset(
                 jax.random.key(0), context={"gravity": -1.0}
             ),
             "the environment has no context feature 'gravity'",
         ),
         (
             lambda: Worlds(
-                Env(toys.Puck(), "fake", ["friction"]), 2, context={"friction": Uniform(-1, 1)}
+                Env(toys.Puck(), "fake", ["density"]), 2, context={"density": Uniform(-1, 1)}
             ),
-            "the context 'friction' is -1",
+            "the context 'density' is -1",
         ),
         (
-            lambda: Worlds(Env(toys.Puck(), "fake"), 2, context={"friction": Uniform(0, 1)}),
-            r"no context feature 'friction'; give it to Env\(context=",
+            lambda: Worlds(Env(toys.Puck(), "fake"), 2, context={"density": Uniform(0, 1)}),
+            r"no context feature 'density'; give it to Env\(context=",
         ),
         (lambda: Draw({"gravity": Uniform([0, 0], [1, 1])}), "a feature is one number"),
         (lambda: RoundRobin({"gravity": [1, 2], "friction": [1]}), "give as many values a feature"),

@@ -22,7 +22,7 @@ from worldline.model import Model
 from worldline.types import Array, ArrayLike, Key, Variation
 from worldline.variation.distributions import Choice, Distribution
 from worldline.variation.domain import Constants, Ranges
-from worldline.variation.effects import may_touch
+from worldline.variation.effects import may_touch, touches
 from worldline.variation.targets import actuator_strength
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def features_of(model: Model) -> dict[str, Feature]:
         Feature("density", float(mj.opt.density), 0.0, math.inf, "kg/m^3", _option("density")),
     ]
     touching = may_touch(model)
-    if touching.any() or mj.npair:
+    if touches(model):
         frictions = (mj.geom_friction[touching, 0], mj.pair_friction[:, 0])
         friction = float(np.concatenate(frictions).max())
         features.append(Feature("friction", friction, 0.0, math.inf, "", _friction))

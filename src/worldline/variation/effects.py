@@ -74,6 +74,8 @@ def may_touch(model: Model) -> np.ndarray[Any, np.dtype[np.bool_]]:
     or between a body and its parent, and not those that `<pair>` or `<exclude>` names.
     """
     mj = model.mj
+    if mj.opt.disableflags & _OFF.mjDSBL_CONTACT:
+        return np.zeros(mj.ngeom, bool)
     bits = (mj.geom_contype[:, None] & mj.geom_conaffinity) > 0
     touch = bits | bits.T
     body = mj.body_weldid[mj.geom_bodyid]
@@ -90,8 +92,14 @@ def may_touch(model: Model) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(touch.any(axis=1))
 
 
+def touches(model: Model) -> bool:
+    """Whether anything may touch anything."""
+    off = model.mj.opt.disableflags & _OFF.mjDSBL_CONTACT
+    return not off and bool(may_touch(model).any() or model.mj.npair)
+
+
 def friction_fields(model: Model) -> tuple[str, ...]:
     """The fields that hold the friction of contacts, of those that are not zero."""
     own = np.any(model.mj.geom_friction[may_touch(model)])
-    pairs = np.any(model.mj.pair_friction)
+    pairs = np.any(model.mj.pair_friction) and touches(model)
     return ("geom_friction",) * bool(own) + ("pair_friction",) * bool(pairs)

@@ -9,7 +9,7 @@ import numpy as np
 from worldline.model import Model
 from worldline.variation.distributions import LogUniform
 from worldline.variation.domain import Domain, scale
-from worldline.variation.effects import friction_fields
+from worldline.variation.effects import friction_fields, why_idle
 from worldline.variation.targets import actuator_strength
 
 
@@ -49,7 +49,8 @@ def _of_width(model: Model, width: Width) -> Domain:
     terms = [scale(("body_mass", "body_inertia"), _factor(width.mass), name="mass")]
     if fields := friction_fields(model):
         terms.append(scale(fields, _factor(width.friction), per="world", name="friction"))
-    if np.any(model.constant("dof_damping") != 0):
+    damping = model.constant("dof_damping")
+    if np.any(damping != 0) and not why_idle(model, "dof_damping", damping):
         terms.append(scale("dof_damping", _factor(width.damping), name="damping"))
     if fields := actuator_strength(model):
         terms.append(scale(fields, _factor(width.strength), name="strength"))

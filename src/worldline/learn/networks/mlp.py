@@ -67,7 +67,9 @@ class MLP(Network):
             gain * orthogonal(part.reshape(shape))
             for part, shape, gain in zip(parts, shapes, gains, strict=True)
         ]
-        return cls(weights, [jnp.zeros(size, jnp.float32) for size in sizes[1:]], activation, layer_norm)
+        return cls(
+            weights, [jnp.zeros(size, jnp.float32) for size in sizes[1:]], activation, layer_norm
+        )
 
     def __call__(self, x: Array) -> Array:
         """`(..., n_in)` to `(..., n_out)`."""

@@ -88,7 +88,9 @@ class Encoder(eqx.Module):
                     f"{architecture!r}; use larger cameras, or encoder='patches'"
                 )
         last = _dense(last_key, height * width * channels, features)
-        return cls(layers, last, jnp.zeros(tuple(shape), jnp.float32), architecture, normalize_channels)
+        return cls(
+            layers, last, jnp.zeros(tuple(shape), jnp.float32), architecture, normalize_channels
+        )
 
     def __call__(self, images: Array) -> Array:
         """`(..., height, width, channels)` uint8 or uint16 to `(..., features)`."""
