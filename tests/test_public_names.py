@@ -22,6 +22,7 @@ PUBLIC = [
     "Worlds",
     "WorldsState",
     "__version__",
+    "check_domain",
     "check_env",
     "list_tasks",
     "load_policy",

@@ -52,7 +52,7 @@ def in_32_bits(tree: Tree) -> Tree:
 
     There are none without JAX's option `jax_enable_x64`; with it, the draws of a task have 64.
     """
-    if not jax.config.jax_enable_x64:
+    if not jax.config.read("jax_enable_x64"):
         return tree
     narrow = {jnp.float64: jnp.float32, jnp.int64: jnp.int32, jnp.uint64: jnp.uint32}
 

@@ -67,6 +67,8 @@ def other(field: str, value: np.ndarray, random: np.random.Generator) -> np.ndar
         new = 0.97 * value
     if field.endswith("margin"):  # less than half of a joint's range
         new = value + 0.005
+    if field.endswith("adhesion"):
+        new = value + 1
     if field == "body_gravcomp":
         new = np.where(value == 0, 0.5, value)
     if field in ("opt.density", "opt.viscosity"):

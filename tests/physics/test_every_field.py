@@ -93,6 +93,8 @@ def test_the_models_feel_all_that_mujoco_has() -> None:
     assert len(felt) > 80
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_page_tells_what_varies() -> None:
     text = every_field.PAGE.read_text()
     assert every_field.page() in text, "run python tests/physics/every_field.py"
