@@ -14,12 +14,23 @@ def test_every_source_gives_the_same_model(tmp_path):
     path.write_text(toys.PENDULUM)
     compiled = mujoco.MjModel.from_xml_string(toys.PENDULUM)
     spec = mujoco.MjSpec.from_string(toys.PENDULUM)
-    first = Model(toys.PENDULUM)
-    for source in (path, str(path), spec, compiled, first, f"\n  {toys.PENDULUM}"):
+    first, binary = Model(toys.PENDULUM), tmp_path / "pendulum.mjb"
+    mujoco.mj_saveModel(compiled, str(binary))
+    for source in (path, str(path), binary, spec, compiled, first, f"\n  {toys.PENDULUM}"):
         model = Model(source)
         np.testing.assert_array_equal(model.mj.body_mass, compiled.body_mass)
         assert model.names("body") == ["world", "pole"]
     assert (first.nq, first.nv, first.na, first.nu, first.timestep) == (1, 1, 0, 1, 0.01)
+
+
+def test_a_damaged_binary_is_an_error_of_one_line(tmp_path):
+    binary = tmp_path / "pendulum.mjb"
+    mujoco.mj_saveModel(mujoco.MjModel.from_xml_string(toys.PENDULUM), str(binary))
+    whole = binary.read_bytes()
+    for damaged in (b"", b"no model", whole[:100], whole[: len(whole) // 2]):
+        binary.write_bytes(damaged)
+        with pytest.raises(ModelError, match="MuJoCo refuses the model: "):
+            Model(binary)
 
 
 def test_a_compiled_model_is_copied():

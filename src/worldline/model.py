@@ -41,9 +41,9 @@ class Model:
     """A compiled MuJoCo model that nobody changes, with look-up by name.
 
     Args:
-        source: a path to an MJCF file, MJCF text, an `mujoco.MjSpec`, or a compiled
-            `mujoco.MjModel`. A compiled model is copied, so that later edits to it change nothing
-            here.
+        source: a path to an MJCF file or to a compiled model (`.mjb`), MJCF text, an
+            `mujoco.MjSpec`, or a compiled `mujoco.MjModel`, which is copied, so that later edits to
+            it change nothing here.
 
     Raises:
         ModelError: the file is missing or MuJoCo refuses it (with MuJoCo's own line).
@@ -240,12 +240,19 @@ def _compiled(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) -
             return mujoco.MjModel.from_xml_string(text)
         if not Path(text).is_file():
             raise ModelError(f"no MJCF file at {text!r}; give a path, or MJCF text")
+        if _is_compiled(source):
+            return mujoco.MjModel.from_binary_path(text)
         return mujoco.MjModel.from_xml_path(text)
     except (ValueError, mujoco.FatalError) as error:
         if isinstance(error, ModelError):
             raise
         line = " ".join(str(error).split())
         raise ModelError(f"MuJoCo refuses the model: {line}") from error
+
+
+def _is_compiled(source: Any) -> bool:
+    """Whether somebody else compiled it: an `MjModel`, or its file."""
+    return isinstance(source, mujoco.MjModel) or str(source).endswith(".mjb")
 
 
 def _parsed(source: Any) -> mujoco.MjSpec:
@@ -258,6 +265,6 @@ def _parsed(source: Any) -> mujoco.MjSpec:
 
 def _unchanging(source: Any) -> Any:
     """A source that nobody changes any more; None for a compiled model."""
-    if isinstance(source, mujoco.MjModel):
+    if _is_compiled(source):
         return None
     return source.copy() if isinstance(source, mujoco.MjSpec) else source

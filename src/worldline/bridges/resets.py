@@ -37,7 +37,7 @@ def world_seeds(
         num_worlds: B.
 
     Raises:
-        gymnasium.error.Error: a seed that is no integer, or negative.
+        gymnasium.error.Error: a seed that is no integer, negative, or of more than 32 bits.
         ValueError: another number of seeds than of worlds.
     """
     if seed is None:
@@ -85,8 +85,8 @@ def reset_options(worlds: Worlds, options: Mapping[str, Any]) -> tuple[NDArray, 
 
 
 def _check_seed(seed: Any) -> int:
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise gymnasium.error.Error(f"the seed is {seed!r}; give an integer that is 0 or more")
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise gymnasium.error.Error(f"the seed is {seed!r}; give an integer, 0 to {2**32 - 1}")
     return int(seed)
 
 

@@ -165,7 +165,7 @@ def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
                 f"the observation has {sorted(parts)} but no {key!r} for the policy to read"
             )
     images = {key: parts[key] for key in image_names(keys)}
-    numbers = [parts[key].astype(np.float32) for key in keys if key not in images]
+    numbers = [_as_numbers(parts[key], key) for key in keys if key not in images]
     if not numbers:
         first = next(iter(images.values()))
         numbers = [first[..., 0, 0, :0].astype(np.float32)]
@@ -173,3 +173,17 @@ def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
         return {"state": numbers[0], **images}
     library = jnp if any(isinstance(part, jax.Array) for part in numbers) else np
     return {"state": library.concatenate(numbers, axis=-1), **images}
+
+
+def _as_numbers(part: Any, name: str) -> Any:
+    """A part of an observation as float32; a list, or a list of lists, becomes an array.
+
+    Raises:
+        TaskError: it holds something else.
+    """
+    if hasattr(part, "astype"):
+        return part.astype(np.float32)
+    try:
+        return np.asarray(part, np.float32)
+    except (TypeError, ValueError) as error:
+        raise TaskError(f"{name!r} of the observation is {part!r}; give numbers") from error
