@@ -66,7 +66,7 @@ def test_one_observation_or_many_numpy_or_jax():
     np.testing.assert_allclose(policy(one.astype(np.float64)), action)
     np.testing.assert_array_equal(policy(one.tolist()), action)
     np.testing.assert_array_equal(policy({"state": one.tolist()}), action)
-    with pytest.raises(TaskError, match="'state' of the observation is .'a', 'b'.; give numbers"):
+    with pytest.raises(TaskError, match=r"'state' of the observation is .'a', 'b'.; give numb"):
         policy(["a", "b"])
     compiled = jax.jit(lambda policy, obs: policy(obs))
     np.testing.assert_allclose(compiled(policy, jnp.asarray(one)), action)

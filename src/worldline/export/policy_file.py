@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.errors import RunError
-from worldline.files import whole_file
+from worldline.files import read_archive, whole_file
 from worldline.learn.networks.mlp import MLP, Actor, StateDependentActor
 from worldline.learn.networks.recurrent import GRU, GRUNetwork
 from worldline.learn.networks.vision import Encoder, ImageEncoder
@@ -81,9 +81,9 @@ def load_policy(run: str | os.PathLike[str], kinds: Sequence[type[Any]] = ()) ->
         raise RunError(f"no policy at {str(path)!r}; give a folder that `worldline train` made")
     known = _KINDS | {kind.__name__: kind for kind in kinds}
     try:
-        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
-            arrays = {name: jnp.asarray(file[name]) for name in file.files if name != "about"}
-            about = json.loads(str(file["about"]))
+        content = read_archive(path)
+        about = json.loads(str(content.pop("about")))
+        arrays = {name: jnp.asarray(array) for name, array in content.items()}
         if about["format"] == _FORMAT:
             policy: Policy = _put_together(about["policy"], "", arrays, known)
             return policy

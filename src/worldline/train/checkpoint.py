@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import json
 import time
-import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -27,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.errors import RunError
-from worldline.files import PARTIAL, whole_file
+from worldline.files import PARTIAL, DamagedArchiveError, read_archive, whole_file
 from worldline.types import PyTree
 
 #: Raise this number when the file changes, or the order or the meaning of a state's leaves.
@@ -280,17 +279,17 @@ def _last_whole(run: Path) -> tuple[_Content, list[str]]:
 
 def _read(file: Path) -> _Content:
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as content:
-            about = json.loads(str(content["about"]))
-            if about["format"] != _FORMAT:
-                raise _DamagedError(
-                    f"of format {about['format']}, and this version reads {_FORMAT}; "
-                    "train it again, or go on with the version that made it"
-                )
-            arrays = [content[str(number)] for number in range(len(about["leaves"]))]
+        content = read_archive(file)
+        about = json.loads(str(content["about"]))
+        if about["format"] != _FORMAT:
+            raise _DamagedError(
+                f"of format {about['format']}, and this version reads {_FORMAT}; "
+                "train it again, or go on with the version that made it"
+            )
+        arrays = [content[str(number)] for number in range(len(about["leaves"]))]
         about["step"], about["seconds"], about["score"], about["config"], about["versions"]
         about["parts"].items()
-    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+    except (OSError, DamagedArchiveError) as error:
         raise _DamagedError(f"truncated or damaged ({error})") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _DamagedError("no checkpoint of Worldline's, or a damaged one") from error
@@ -304,8 +303,7 @@ def _newest_first(folder: Path) -> list[Path]:
 def _score(file: Path) -> float:
     """The score of a checkpoint; minus infinity if it has none."""
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as content:
-            score = json.loads(str(content["about"]))["score"]
+        score = json.loads(str(read_archive(file, ["about"])["about"]))["score"]
     except Exception:  # damaged, in whatever way
         score = None
     return -np.inf if score is None else float(score)
