@@ -77,5 +77,5 @@ def test_one_draw_serves_a_whole_segment():
 
 
 def test_negative_numbers_are_refused():
-    with pytest.raises(ConfigError, match="shift of images is -1; give 0 or more"):
+    with pytest.raises(ConfigError, match="shift is -1; give 0 or more"):
         Augmentation(shift=-1)

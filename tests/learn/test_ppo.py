@@ -267,7 +267,7 @@ def test_evaluation_equals_episodes_by_hand() -> None:
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
         ({"discount": 1.5}, "discount is 1.5"),
         ({"advantage_floor": -0.1}, "advantage_floor is -0.1"),
-        ({"activation": "sigmoid"}, "there are tanh"),
+        ({"activation": "sigmoid"}, "give 'tanh' or"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:

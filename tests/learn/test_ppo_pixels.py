@@ -160,7 +160,7 @@ def test_mistakes_are_told():
         ppo(blind, CONFIG)
     with pytest.raises(ConfigError, match="no 'pixels/tip' to observe; did you mean 'pixels/top'"):
         ppo(Worlds(spot_env(), 4), dataclasses.replace(CONFIG, actor_obs=("pixels/tip",)))
-    with pytest.raises(ConfigError, match="cutout of images is -1"):
+    with pytest.raises(ConfigError, match="cutout is -1"):
         dataclasses.replace(CONFIG, cutout=-1)
 
 

@@ -451,7 +451,7 @@ def test_the_critics_may_see_more_than_the_policy() -> None:
         ({"replay_capacity": 31}, "4 worlds x 4 steps need 32 or more"),
         ({"critic_learning_rate": -1.0}, "critic_learning_rate is -1.0"),
         ({"target_rate": 1.5}, "target_rate is 1.5"),
-        ({"activation": "sigmoid"}, "there are tanh"),
+        ({"activation": "sigmoid"}, "give 'tanh' or"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:

@@ -224,7 +224,7 @@ def test_mistakes_are_told():
         ConfigError, match=r"replay_capacity of 10{9} needs .* GB, but .* lower replay_cap"
     ):
         large.init(jax.random.key(0))
-    with pytest.raises(ConfigError, match="cutout of images is -1"):
+    with pytest.raises(ConfigError, match="cutout is -1"):
         dataclasses.replace(CONFIG, cutout=-1)
 
 

@@ -195,7 +195,7 @@ def test_an_engine_without_derivatives_is_refused_by_name() -> None:
         ({"num_worlds": 0}, "num_worlds is 0"),
         ({"minibatches": 7}, "7 minibatches"),
         ({"value_weight": 1.5}, "value_weight is 1.5"),
-        ({"activation": "sigmoid"}, "there are tanh"),
+        ({"activation": "sigmoid"}, "give 'tanh' or"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:

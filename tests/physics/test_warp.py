@@ -2,10 +2,12 @@
 
 import copy
 import dataclasses
+import functools
 import gc
 import weakref
 from typing import Any
 
+import field_models
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -72,10 +74,14 @@ def assert_agree(ours: PhysicsState, theirs: PhysicsState, within: float) -> Non
         np.testing.assert_allclose(ours[name], value, atol=within * size, err_msg=name)
 
 
+#: With RK4 Warp takes no `<connect>` and no `<weld>`.
+EULER = {"MECHANISM": toys.MECHANISM.replace('integrator="RK4"', "")}
+
+
 @pytest.mark.parametrize("refresh", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("source", ["ARM", "BOXES", "MECHANISM"])
 def test_worlds_are_those_of_native(source: str, refresh: bool) -> None:
-    model = Model(getattr(toys, source))
+    model = Model(EULER.get(source) or getattr(toys, source))
     # Of a world that is put there, nobody knows where the last physics step began.
     reads = Reads(FIELDS, ("qpos", "xpos") if refresh else ("qpos",), refresh)
     ours, theirs = WarpPhysics(model, reads), NativePhysics(model, reads)
@@ -95,7 +101,7 @@ VARIED = ("body_mass", "body_inertia", "body_ipos", "dof_armature", "actuator_ge
 
 
 def test_constants_follow_as_mj_set_const_has_them() -> None:
-    model = Model(toys.MECHANISM)
+    model = Model(EULER["MECHANISM"])
     physics, random = WarpPhysics(model), np.random.default_rng(0)
 
     def drawn() -> dict[str, Any]:
@@ -251,3 +257,27 @@ def test_what_it_lacks_is_named_with_the_engine_that_has_it(
     monkeypatch.setattr("worldline.physics.warp.engine.installed", lambda: False)
     with pytest.raises(MissingExtraError, match=r"'warp' needs.*pip install 'worldline\[warp\]'"):
         WarpPhysics(model())
+
+
+@pytest.mark.parametrize(
+    ("mjcf", "lacks"),
+    [
+        (toys.MECHANISM, "<connect> and <weld> under RK4"),
+        (
+            field_models.MODELS["tendon of two trees"],
+            "damped tendons that hold a body which floats",
+        ),
+    ],
+)
+def test_what_warp_computes_otherwise_is_refused(mjcf: str, lacks: str) -> None:
+    with pytest.raises(ModelError, match=f"the engine 'warp' lacks {lacks}"):
+        WarpPhysics(Model(mjcf))
+
+
+def test_a_damping_that_varies_is_refused_as_one_that_is_there() -> None:
+    free = field_models.MODELS["tendon of two trees"].replace('damping="5"', "")
+    physics = WarpPhysics(Model(free))
+    start = functools.partial(physics.start, physics.model.qpos0, jnp.zeros(physics.model.nv))
+    start({"tendon_stiffness": jnp.ones(1)}, {})
+    with pytest.raises(VariationError, match="lacks damped tendons that hold a body"):
+        start({"tendon_damping": jnp.ones(1)}, {})

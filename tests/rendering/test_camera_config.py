@@ -58,7 +58,7 @@ def test_images_take_the_place_of_what_only_a_simulator_knows(read, through):
 
 
 def test_an_action_repeat_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="action_repeat is 0; give 1 to take"):
+    with pytest.raises(ConfigError, match="action_repeat is 0; give 1 to 10000"):
         EnvSettings(action_repeat=0).environment(PickCube())
 
 

@@ -185,9 +185,9 @@ def test_mistakes_are_told():
         Cameras(model, {})
     with pytest.raises(ConfigError, match="no renderer 'open'; did you mean 'opengl'"):
         Cameras(model, VIEWS, "open")
-    with pytest.raises(ConfigError, match="width of camera 'front' is 0; give 1 to 4096"):
+    with pytest.raises(ConfigError, match="camera 'front': width is 0; give 1 to 4096"):
         Camera("front", 64, 0)
-    with pytest.raises(ConfigError, match="stack of camera 'front' is 0"):
+    with pytest.raises(ConfigError, match="camera 'front': stack is 0"):
         Camera("front", stack=0)
     with pytest.raises(ConfigError, match="camera 'front' sees nothing; give it rgb=True"):
         Camera("front", rgb=False)
