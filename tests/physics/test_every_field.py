@@ -5,9 +5,8 @@ import field_models
 import numpy as np
 import pytest
 
-#: In each CI; the others in its rotating part. MJX takes half a minute and more for a model.
+#: In each CI; the others in its rotating part. MJX takes a minute and more for a model.
 OFTEN = {
-    ("mjx", "four bars"),
     ("warp", "contacts"),
     ("warp", "slides"),
     *(("native", name) for name in field_models.MODELS),

@@ -85,7 +85,9 @@ def as_float32(numbers: np.ndarray) -> np.ndarray:
 ENGINES = ["native", "mjx", "warp"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine", ["native", "warp", pytest.param("mjx", marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize("start", [False, True])
 def test_constraints_are_switched_as_in_mujoco(engine: str, start: bool) -> None:
     theirs = plain(start)
