@@ -50,7 +50,7 @@ fast: $(INSTALLED)
 	$(pytest) -m "not slow and not exhaustive"
 
 # One part in PARTS of the engines' and tasks' exhaustive tests, another one each day.
-PARTS ?= 144
+PARTS ?= 288
 PART  ?= $(shell expr $$(date +%j | sed 's/^0*//') % $(PARTS))
 part: $(INSTALLED)
 	WORLDLINE_PART=$(PART)/$(PARTS) $(pytest) -m "exhaustive and not slow"
@@ -58,7 +58,7 @@ part: $(INSTALLED)
 # The fast tests without extras, in an environment of their own: of one file in FILES, others each day.
 CORE        := .core-venv
 CORE_PYTHON ?= $(PYTHON)
-FILES       ?= 8
+FILES       ?= 16
 FILE        ?= $(shell expr $$(date +%j | sed 's/^0*//') % $(FILES))
 core:
 	WORLDLINE_FILES=$(FILE)/$(FILES) $(MAKE) fast VENV=$(CORE) PYTHON=$(CORE_PYTHON) EXTRAS=

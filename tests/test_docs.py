@@ -105,7 +105,7 @@ def module(tmp_path, monkeypatch):
     monkeypatch.setattr(worldline.report.run_folder, "plot_curves", lambda *_: None)
     # Keeps `worldline` from setting up JAX's compilation cache, which would last for all tests.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
     module = types.ModuleType("documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     # Shapes and dtypes may be promoted, as readers may promote theirs.

@@ -76,7 +76,7 @@ def test_the_last_action_is_read_beside_what_is_seen():
 def test_a_run_from_pixels_and_its_continuation(tmp_path, capsys, monkeypatch):
     # Keeps the command from setting up JAX's compilation cache, which would last for all tests.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
     run = tmp_path / "run"
     size = ["--num-worlds", "2", "--unroll-length", "8", "--minibatches", "1", "--epochs", "1"]
     short = ["--task.episode-length", "10", "--eval-episodes", "2", "--evaluations", "1"]

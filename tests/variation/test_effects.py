@@ -175,17 +175,18 @@ def test_the_presets_of_our_tasks_have_an_effect(task: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("task", list_tasks())
 def test_the_presets_of_all_tasks_have_an_effect(task: str) -> None:
-    _effects(task)
+    """All but friction, since random actions may lead to no contact."""
+    _effects(task, may_rest=("friction",))
 
 
-def _effects(task: str) -> None:
+def _effects(task: str, may_rest: tuple[str, ...] = ()) -> None:
     env = worldline.make(task)
     for name in ("light", "medium", "hard"):
         domain = env.task.domains[name]
         domain.check(env.model)
         report = worldline.check_domain(env, domain, steps=30, num_worlds=4)
         idle = [term for term, effect in report.effects.items() if effect == 0]
-        assert not idle, (name, report)
+        assert not set(idle).difference(may_rest), (name, report)
 
 
 def test_check_domain_tells_what_moves() -> None:
