@@ -8,11 +8,12 @@ import os
 import zipfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from worldline.types import NDArray
+if TYPE_CHECKING:  # `types` imports JAX, which takes a second
+    from worldline.types import NDArray
 
 #: What a file is called until it is whole. One that a killed process left behind means nothing.
 PARTIAL = ".partial"
