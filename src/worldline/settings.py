@@ -12,7 +12,6 @@ A whole number without a range of its own fits 32 bits, and no real number is Na
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import numbers
 import os
@@ -108,7 +107,6 @@ def check_settings(config: Any) -> None:
             raise ConfigError(f"{name} is {value!r}{inside}; give {wanted}")
 
 
-@functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     """The annotations of a dataclass's fields; none where they name what is not there."""
     try:

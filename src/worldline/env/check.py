@@ -87,7 +87,7 @@ def _call_functions(env: Env, seed: int) -> tuple[_Calls, PyTree]:
     """The results of the task's functions, and an observation after a control step."""
     task, state = env.task, env.reset(jax.random.key(seed))
     before, memory = state.physics, state.memory
-    action = jnp.asarray(sum(_finite_bounds(env)) / 2)
+    action = jnp.asarray(sum(finite_bounds(env)) / 2)
     after = env.physics.step(before, inputs_of(task, action, before, memory), 1)
     functions: dict[str, Callable[[], Any]] = {
         "start": lambda: task.start(jax.random.key(seed)),
@@ -99,7 +99,7 @@ def _call_functions(env: Env, seed: int) -> tuple[_Calls, PyTree]:
     return calls, in_32_bits(task.observe(after, calls["outcome"][0].memory))
 
 
-def _finite_bounds(env: Env) -> tuple[NDArray, NDArray]:
+def finite_bounds(env: Env) -> tuple[NDArray, NDArray]:
     """The action bounds, with -1 and 1 in place of infinite ones."""
     low = np.where(np.isfinite(env.action_low), env.action_low, np.float32(-1))
     return low, np.where(np.isfinite(env.action_high), env.action_high, np.float32(1))
@@ -245,7 +245,7 @@ def _run_alone(env: Env, state: EnvState, actions: NDArray) -> tuple[list[EnvSta
 
 def _actions(env: Env, steps: int, seed: int) -> tuple[NDArray, list[str]]:
     """Actions `(T, B, nact)`, and how each world's were chosen."""
-    low, high = _finite_bounds(env)
+    low, high = finite_bounds(env)
     random = np.random.default_rng(seed).uniform(low, high, (steps, _SEEDS, low.size))
     shape = (steps, _SEEDS, low.size)
     groups = {

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.check import finite_bounds
 from worldline.env.env import Env
 from worldline.model import Model
 from worldline.types import Array, Key, Variation
@@ -60,8 +61,7 @@ def check_domain(
         parts = {term.name: Domain(term) for term in domain.terms}
     names = sorted(domain.fields(env.model))
     stored = {name: np.asarray(env.model.constant(name), np.float32) for name in names}
-    low = np.where(np.isfinite(env.action_low), env.action_low, np.float32(-1))
-    high = np.where(np.isfinite(env.action_high), env.action_high, np.float32(1))
+    low, high = finite_bounds(env)
     random = np.random.default_rng(seed)
     actions = random.uniform(low, high, (steps, num_worlds, low.size)).astype(np.float32)
 
