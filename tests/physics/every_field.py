@@ -25,6 +25,47 @@ STEPS = 25
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "constants.md"
 
 
+#: Real fields of MuJoCo on which no trajectory here depends: those that it derives from others,
+#: those that decide how exactly it computes, and the sizes of what has none.
+NOT_FELT = (
+    "actuator_acc0",
+    "actuator_length0",
+    "body_invweight0",
+    "body_margin",
+    "body_subtreemass",
+    "dof_M0",
+    "dof_invweight0",
+    "dof_length",
+    "efm0_L",
+    "geom_aabb",
+    "geom_gap",
+    "geom_rbound",
+    "opt.ccd_tolerance",
+    "opt.ls_tolerance",
+    "opt.magnetic",
+    "opt.noslip_tolerance",
+    "opt.sleep_tolerance",
+    "opt.tolerance",
+    "pair_gap",
+    "site_size",
+    "tendon_invweight0",
+    "tendon_length0",
+    "tendon_width",
+)
+#: Those of what is seen, sensed, named, or soft.
+ELSEWHERE = (
+    "bvh_",
+    "cam_",
+    "flex",
+    "key_",
+    "light_",
+    "mat_",
+    "numeric_",
+    "sensor_",
+    "tuple_",
+)
+
+
 class Cell(NamedTuple):
     """A field of a model with another value."""
 

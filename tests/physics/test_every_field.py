@@ -40,55 +40,16 @@ def test_a_field_varies_as_in_mujoco_or_is_refused(engine: str, name: str) -> No
     assert not wrong, {field: f"off by {e:.1e}, effect {f:.1e}" for field, (e, f) in wrong.items()}
 
 
-#: Real fields of MuJoCo on which no trajectory here depends: those that it derives from others,
-#: those that decide how exactly it computes, and the sizes of what has none.
-NOT_FELT = (
-    "actuator_acc0",
-    "actuator_length0",
-    "body_invweight0",
-    "body_margin",
-    "body_subtreemass",
-    "dof_M0",
-    "dof_invweight0",
-    "dof_length",
-    "efm0_L",
-    "geom_aabb",
-    "geom_gap",
-    "geom_rbound",
-    "opt.ccd_tolerance",
-    "opt.ls_tolerance",
-    "opt.magnetic",
-    "opt.noslip_tolerance",
-    "opt.sleep_tolerance",
-    "opt.tolerance",
-    "pair_gap",
-    "site_size",
-    "tendon_invweight0",
-    "tendon_length0",
-    "tendon_width",
-)
-#: Those of what is seen, sensed, named, or soft.
-ELSEWHERE = (
-    "bvh_",
-    "cam_",
-    "flex",
-    "key_",
-    "light_",
-    "mat_",
-    "numeric_",
-    "sensor_",
-    "tuple_",
-)
-
-
 def test_the_models_feel_all_that_mujoco_has() -> None:
     """A new field of MuJoCo's must be felt by a model, or be named here."""
     felt = {field for name in field_models.MODELS for field in every_field.cells(name)}
     rest = set(every_field.real_fields()) - felt
     rest = {
-        x for x in rest if not x.startswith(tuple(ELSEWHERE)) and not x.endswith(("rgba", "user"))
+        x
+        for x in rest
+        if not x.startswith(every_field.ELSEWHERE) and not x.endswith(("rgba", "user"))
     }
-    assert not rest - set(NOT_FELT)
+    assert not rest - set(every_field.NOT_FELT)
     assert len(felt) > 80
 
 
