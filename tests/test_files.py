@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from worldline.files import DamagedArchiveError, read_archive
+from worldline.files import DamagedArchiveError, read_archive, whole_file
 
 ARRAYS = {
     "about": np.array("some text"),
@@ -90,3 +90,16 @@ def test_objects_and_trailing_bytes_are_refused(archive: Path) -> None:
         made.writestr("long.npy", whole.getvalue() + b"more")
     with pytest.raises(DamagedArchiveError, match="longer than its array"):
         read_archive(archive)
+
+
+def test_a_file_takes_the_place_of_links_and_follows_none(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for name in ("file", "file.partial"):
+        (tmp_path / name).symlink_to(outside)
+    with whole_file(tmp_path / "file") as file:
+        file.write(b"new")
+    assert outside.read_text() == "mine"
+    assert (tmp_path / "file").read_text() == "new"
+    assert not (tmp_path / "file").is_symlink()
+    assert not (tmp_path / "file.partial").is_symlink()

@@ -23,12 +23,16 @@ PARTIAL = ".partial"
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, which takes its name, or another file's place, once it is on the disk.
 
+    Links that are there in place of it, or of the file until it is whole, are replaced, not
+    followed.
+
     Raises:
         OSError: it cannot be written; what was there before is intact.
     """
     partial = path.with_name(path.name + PARTIAL)
     try:
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)
+        with partial.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -234,3 +234,26 @@ def test_plot_writes_a_png(tmp_path):
         run.write_metrics(10, 1.0, {"train/return": 1.0})
         assert run.plot() == run.curves_file
     assert run.curves_file.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json.partial", "checkpoints", "metrics.jsonl", "episode.mp4", ".lock", "a/b"]
+)
+def test_nothing_is_written_through_links_out_of_a_folder(tmp_path, name):
+    RunFolder.create(tmp_path / "run", {"task": "a"}).close()
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    link = tmp_path / "run" / name
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(outside)
+    with pytest.raises(RunError, match="is a link out of the run folder"):
+        RunFolder.open(tmp_path / "run")
+    assert outside.read_text() == "mine"
+
+
+def test_a_folder_may_be_a_link_and_have_links_within(tmp_path):
+    RunFolder.create(tmp_path / "run", {"task": "a"}).close()
+    (tmp_path / "run" / "latest").symlink_to("config.json")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    assert RunFolder.open(tmp_path / "link").config == {"task": "a"}

@@ -89,7 +89,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         """A run folder that exists.
 
         Raises:
-            RunError: there is no run folder; the error names runs beside it with similar names.
+            RunError: there is no run folder; the error names runs beside it with similar names. Or
+                a link in it leads out of it: a stranger's folder could have other files written.
         """
         folder = Path(path)
         if not (folder / "config.json").is_file():
@@ -100,6 +101,13 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 f"{str(folder)!r} is not a run folder: {what}; "
                 f"give a folder that `worldline train` made{hint}"
             )
+        inside = folder.resolve()
+        for file in folder.rglob("*"):
+            if file.is_symlink() and not file.resolve().is_relative_to(inside):
+                raise RunError(
+                    f"{str(file)!r} is a link out of the run folder, through which nothing is "
+                    "written; put the file itself there, or delete the link"
+                )
         run = cls(folder)
         run._read_config()
         return run
