@@ -227,6 +227,10 @@ def test_what_is_lacking_is_named_with_the_engine_that_has_it():
     assert "lacks" in refusal(frictionless)
     with pytest.raises(ModelError, match="lacks"):
         MjxPhysics(frictionless)
+    egg = '<body pos="2 0 0"><freejoint/><geom type="ellipsoid" size="1 2 3"/></body>'
+    box = '<body pos="9 0 0"><freejoint/><geom type="box" size="1 1 1"/></body>'
+    with pytest.raises(ModelError, match="lacks .*ELLIPSOID"):
+        MjxPhysics(Model(f"<mujoco><worldbody>{egg}{box}</worldbody></mujoco>"))
     # What MJX refuses and nothing depends on is set aside.
     physics = MjxPhysics(model('solver="PGS"'))
     with pytest.raises(VariationError, match=r"cannot vary 'geom_fluid'.*physics='native'"):
@@ -302,6 +306,17 @@ def test_velocities_are_those_of_the_last_step_until_they_are_refreshed() -> Non
         for name, expected in seen[1].items():
             assert np.abs(expected).max() > 0.1
             np.testing.assert_allclose(seen[0][name], expected, atol=1e-5, err_msg=name)
+
+
+def test_sensors_of_contacts_read_zero_where_nothing_can_touch() -> None:
+    mjcf = (
+        '<mujoco><worldbody><body><joint/><geom name="g" size=".1"/><site name="s"/></body>'
+        '</worldbody><sensor><touch site="s"/><contact geom1="g" data="found force"/></sensor>'
+        "</mujoco>"
+    )
+    physics = MjxPhysics(Model(mjcf), Reads(("sensordata",)))
+    state = jax.jit(physics.start)(jnp.zeros(1), jnp.ones(1), {}, {})
+    assert not state.fields["sensordata"].any()
 
 
 def test_a_state_holds_the_inputs_that_are_given() -> None:

@@ -61,13 +61,12 @@ class MjxPhysics(ArrayPhysics):
     differentiable = True
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
-        self._models: dict[Any, tuple[mjx.Model, mjx.Data]] = {}
         # It may be built within a function that is traced: it holds arrays all the same.
         with lenient(), jax.ensure_compile_time_eval():
-            data = empty_data(model, ())
-            defaults = {n: np.asarray(getattr(data, n)) for n in (*MOVING, *INPUTS)}
-            super().__init__(model, reads, defaults)
-            self._varied({})
+            made = _strong((converted(model, ()), empty_data(model, ())))
+            defaults = {n: np.asarray(getattr(made[1], n)) for n in (*MOVING, *INPUTS)}
+        super().__init__(model, reads, defaults)
+        self._models: dict[Any, tuple[mjx.Model, mjx.Data]] = {(frozenset(), model): made}
         check_fields(model, reads.named)
 
     def _compute_start(self, given: Arrays, variation: Variation) -> tuple[Arrays, Arrays, Array]:

@@ -48,6 +48,9 @@ ASKED = _ASKED_IF_ZERO | FLUID
 #: dynamics.
 _HARMLESS = int(mujoco.mjtEnableBit.mjENBL_ENERGY | mujoco.mjtEnableBit.mjENBL_FWDINV)
 
+#: Sensors that read zero where nothing can touch.
+_OF_CONTACTS = (mujoco.mjtSensor.mjSENS_TOUCH, mujoco.mjtSensor.mjSENS_CONTACT)
+
 #: Fields of MJX's data that are private to its JAX implementation.
 PRIVATE = frozenset(("cinert", "crb", "ten_velocity", "actuator_velocity")) | FORCES | VELOCITIES
 
@@ -67,8 +70,13 @@ def converted(model: Model, varied: Iterable[str]) -> mjx.Model:
     with _refusals():
         taken = accepted(model.mj, "mjx", _HARMLESS, _ASKED_IF_ZERO, varied)
         made = mjx.put_model(taken)
-        if (mjx_collision.make_condim(taken) > 1).any():
+        dims = mjx_collision.make_condim(taken)
+        if (dims > 1).any():
             return made
+        if not dims.size:  # MJX's sensors of contacts fail; those of other types it leaves at zero
+            silent = np.isin(taken.sensor_type, _OF_CONTACTS)
+            types = np.where(silent, int(mujoco.mjtSensor.mjSENS_USER), taken.sensor_type)
+            made = made.replace(sensor_type=types)
         # Without friction in contacts all cones are the same; MJX's elliptic ones fail.
         return made.tree_replace({"opt.cone": mjx.ConeType.PYRAMIDAL})
 
