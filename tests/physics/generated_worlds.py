@@ -104,11 +104,16 @@ def _other(model: Model, field: str, random: np.random.Generator) -> np.ndarray:
         new = np.where(stored == 0, _amount(field, random, stored.shape), new)
     if field == "qpos0":
         _normalise(model.mj, new)
-    if field.endswith(("_quat", "_iquat", "jnt_axis")):
-        new /= np.linalg.norm(new, axis=-1, keepdims=True)
     if field.startswith("body_"):
         new[0] = stored[0]
-    return np.float32(new)
+    return _of_length_one(field, new)
+
+
+def _of_length_one(field: str, rows: np.ndarray) -> np.ndarray:
+    """Axes and orientations as Worldline and MuJoCo's compiler make them."""
+    if field.endswith(("quat", "jnt_axis")):
+        rows = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.float32(rows)
 
 
 def _factors(model: Model, field: str) -> tuple[float, float]:
@@ -159,7 +164,7 @@ def _drawn(
     domain = Domain(*terms)
     key = jax.random.key(int(random.integers(2**31)))
     drawn = domain(key, model, domain.ranges) if terms else {}
-    return {name: np.asarray(x) for name, x in drawn.items()}, idle
+    return {name: _of_length_one(name, np.asarray(x)) for name, x in drawn.items()}, idle
 
 
 def _start(model: Model, random: np.random.Generator, having: frozenset[str]) -> dict[str, Any]:

@@ -229,7 +229,7 @@ def test_what_is_lacking_is_named_with_the_engine_that_has_it():
         MjxPhysics(frictionless)
     egg = '<body pos="2 0 0"><freejoint/><geom type="ellipsoid" size="1 2 3"/></body>'
     box = '<body pos="9 0 0"><freejoint/><geom type="box" size="1 1 1"/></body>'
-    with pytest.raises(ModelError, match="lacks .*ELLIPSOID"):
+    with pytest.raises(ModelError, match=r"lacks .*ELLIPSOID"):
         MjxPhysics(Model(f"<mujoco><worldbody>{egg}{box}</worldbody></mujoco>"))
     # What MJX refuses and nothing depends on is set aside.
     physics = MjxPhysics(model('solver="PGS"'))

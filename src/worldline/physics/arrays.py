@@ -9,10 +9,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 
 from worldline.model import Model
-from worldline.physics.base import HELD, Physics, PhysicsState, Reads, picked, unless_failed
+from worldline.physics.base import (
+    HELD,
+    Physics,
+    PhysicsState,
+    Reads,
+    acceptable,
+    picked,
+    unless_failed,
+)
 from worldline.types import Array, ArrayLike, Variation
 
 #: Arrays of one world, by the name of the field of MjData or MjModel that they hold.
@@ -111,10 +120,29 @@ class ArrayPhysics(Physics):
         new = self._in_precision(inputs)
         moving = (state.qpos, state.qvel, state.act, state.time, engine.qacc_warmstart)
         given = dict(zip(MOVING, moving, strict=True)) | engine.inputs | new
-        after, healthy = self._compute_steps(given, state.variation, engine.derived, substeps)
+        limited = self._limited_controls(given, state.variation)
+        after, healthy = self._compute_steps(
+            given | limited, state.variation, engine.derived, substeps
+        )
+        as_given = picked(limited, given)
+        after, healthy = after | as_given, healthy & acceptable(after["qpos"], *as_given.values())
         stepped = self._state(after, picked(self._held, given), state.variation, engine.derived)
         changes = {name: now - engine.tracked[name] for name, now in stepped.engine.tracked.items()}
         return unless_failed(dataclasses.replace(stepped, changes=changes), state, ~healthy)
+
+    def _limited_controls(self, given: Arrays, variation: Variation) -> Arrays:
+        """The controls within their limits, where they are given.
+
+        So MuJoCo takes them; how fast a force falls with the velocity, which `implicit` integrators
+        ask, both engines compute from controls without limits.
+        """
+        mj = self.model.mj
+        if "ctrl" not in given or mj.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL:
+            return {}
+        low, high = variation.get("actuator_ctrlrange", jnp.asarray(mj.actuator_ctrlrange)).T
+        ctrl = given["ctrl"]
+        inside = jnp.clip(ctrl, low.astype(ctrl.dtype), high.astype(ctrl.dtype))
+        return {"ctrl": jnp.where(mj.actuator_ctrllimited != 0, inside, ctrl)}
 
     def _state(
         self, world: Arrays, held: Arrays, variation: Variation, derived: Arrays

@@ -46,6 +46,11 @@ OF_THE_STEP = FORCES | {
 #: How many batches an engine keeps, in which worlds are written, run and copied out: the last used.
 KEPT_BATCHES = 16
 
+#: Constants whose rows are of length 1.
+_DIRECTIONS = frozenset(
+    ("body_iquat", "body_quat", "cam_quat", "geom_quat", "jnt_axis", "site_quat")
+)
+
 #: Beyond this MuJoCo, too, calls a state bad (`mjMAXVAL`).
 _LARGEST = 1e10
 
@@ -292,6 +297,8 @@ class Physics(abc.ABC):
 def check_variation(model: Model, variation: Variation) -> dict[str, Array]:
     """A variation as float32 arrays, after a check of its names and shapes.
 
+    Axes and orientations get length 1, as MuJoCo's compiler makes them.
+
     Raises:
         VariationError: an unknown field, a shape that is not the field's, or a field that cannot
             vary in this model.
@@ -306,8 +313,15 @@ def check_variation(model: Model, variation: Variation) -> dict[str, Array]:
                 f"the variation of {field!r} has shape {value.shape}; the model's has {shape}: "
                 "give the whole field (B, ... in front only under vmap or Worlds)"
             )
-        checked[field] = value
+        checked[field] = _of_length_one(value) if field in _DIRECTIONS else value
     return checked
+
+
+def _of_length_one(rows: Array) -> Array:
+    """Rows over their lengths; those that are of length 1, but for rounding, to the last bit."""
+    squared = jnp.sum(rows**2, axis=-1, keepdims=True)
+    off = (jnp.abs(squared - 1) > 1e-5) & (squared > 0)
+    return jnp.where(off, rows / jnp.sqrt(jnp.where(off, squared, 1.0)), rows)
 
 
 def input_shape(model: Model, name: str) -> tuple[int, ...]:

@@ -65,8 +65,9 @@ def accepted(
         mujoco.mj_setConst(noted, mujoco.MjData(noted))
         for name in _NOTES:
             _write(model, name, getattr(noted, name))
-    if varied & FLUID:
-        model.opt.density = model.opt.density or 1.0
+    for name in ("density", "viscosity"):
+        if f"opt.{name}" in varied:
+            setattr(model.opt, name, getattr(model.opt, name) or 1.0)
     return model
 
 

@@ -26,6 +26,11 @@ _ASKED_IF_ZERO = frozenset((
 #: A check of inverse dynamics, which Warp refuses and no trajectory depends on.
 _HARMLESS = int(mujoco.mjtEnableBit.mjENBL_FWDINV)
 
+#: Where one of the two is switched off, Warp's implicit integrators leave out both.
+_ACTUATION = int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
+_DAMPER = int(mujoco.mjtDisableBit.mjDSBL_DAMPER)
+_IMPLICIT = (mujoco.mjtIntegrator.mjINT_IMPLICIT, mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
+
 #: Fields of MuJoCo Warp's data that no step computes, or that hold another thing than MuJoCo's.
 _NOT_COMPUTED = frozenset((
     "body_awake_ind", "dof_awake_ind", "energy", "history", "nidof", "nisland", "plastic", "qH",
@@ -101,6 +106,9 @@ def converted(
         raise lacks("warp", "<connect> and <weld> under RK4")
     if _brakes_floating_body(model, variation):
         raise lacks("warp", _BRAKES)
+    off = model.opt.disableflags & (_ACTUATION | _DAMPER)
+    if off in (_ACTUATION, _DAMPER) and model.opt.integrator in _IMPLICIT:
+        raise lacks("warp", "one of the flags actuation and damper under implicit integrators")
     model = accepted(model, "warp", _HARMLESS, _ASKED_IF_ZERO, variation)
     try:
         with warnings.catch_warnings():  # it warns of friction that is all but none
