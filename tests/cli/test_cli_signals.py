@@ -196,3 +196,18 @@ def test_a_signal_while_a_command_begins_ends_it_without_a_word(tmp_path, comman
         assert "Exception" not in err
         ended = (process.returncode, err.strip()) == (-number, "")
         assert ended or (tmp_path / "run" / "config.json").exists() or command == "list"
+
+
+@pytest.mark.exhaustive
+def test_a_run_goes_on_with_its_numbers_on_fewer_cores(tmp_path):
+    """XLA divides its sums among threads, and takes as many as the run began with."""
+    task = ["robot/quadruped-joystick", "--num-worlds", "64", "--no-video", "--quiet"]
+    for name, steps in (("whole", "16000"), ("parts", "8000")):
+        out = ["--out", tmp_path / name, "--evaluations", "1", "--eval-episodes", "1"]
+        run("train", *task, *out, "--steps", steps)
+    one_core = "import os, sys; os.sched_setaffinity(0, {0}); os.execv(sys.argv[1], sys.argv[1:])"
+    resume = [WORLDLINE, "resume", tmp_path / "parts", "--steps", "16000", "--quiet"]
+    subprocess.run([sys.executable, "-c", one_core, *resume], check=True, timeout=300)
+    whole, parts = (dict(np.load(tmp_path / name / "policy.npz")) for name in ("whole", "parts"))
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, parts[name], err_msg=name)

@@ -47,7 +47,7 @@ def test_config_file_is_strict_json_with_versions_and_nothing_else_is_left(tmp_p
     run = RunFolder.create(tmp_path / "run", CONFIG)
     content = json.loads((run.path / "config.json").read_text(), parse_constant=_refuse)
     assert content["versions"] == run.versions
-    assert set(run.versions) == {"worldline", "jax", "jaxlib", "mujoco", "numpy", "python"}
+    assert set(run.versions) == {"worldline", "jax", "jaxlib", "mujoco", "numpy", "python", "cores"}
     assert sorted(file.name for file in run.path.iterdir()) == [".lock", "config.json"]
 
 

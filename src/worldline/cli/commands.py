@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -58,6 +59,9 @@ class Resume:
         from worldline.train.interrupt import graceful_stop
 
         check_settings(self)
+        if cores := RunFolder.open(self.run).versions.get("cores"):
+            # XLA reads it when JAX begins: it divides its sums among so many threads.
+            os.environ.setdefault("NPROC", cores)
         mesh = join(self.cluster)
         result = resume(self.run, self.steps, self.quiet, BEGAN, graceful_stop(), mesh=mesh)
         _print_result(str(RunFolder.open(self.run).config["task"]), result)

@@ -150,7 +150,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions of Python and of the libraries that made the run."""
+        """What made the run: the versions of Python and of the libraries, the number of cores."""
         return dict(self._read_config()["versions"])
 
     @property
@@ -316,9 +316,17 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
 
 def library_versions() -> dict[str, str]:
-    """The versions of Python and of the libraries here and now."""
+    """What the last bits of a run depend on, here and now: the versions of Python and of the
+    libraries, and the number of cores, among which XLA divides its sums.
+    """
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return {**versions, "python": platform.python_version()}
+    return {**versions, "python": platform.python_version(), "cores": _cores()}
+
+
+def _cores() -> str:
+    """How many cores XLA takes this process to have: `NPROC`, or those that it may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return os.environ.get("NPROC") or str(len(affinity(0)) if affinity else os.cpu_count())
 
 
 def _check_empty(folder: Path) -> None:
