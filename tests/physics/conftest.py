@@ -4,7 +4,15 @@ import jax
 import pytest
 
 #: MJX's programs take minutes to optimise, and their last bits are compared with nothing.
-QUICK = {"test_mjx", "test_mjx_gradient", "test_mjx_step", "test_singular", "test_through_tasks"}
+QUICK = {
+    "test_as_mujoco",
+    "test_fuzz",
+    "test_mjx",
+    "test_mjx_gradient",
+    "test_mjx_step",
+    "test_singular",
+    "test_through_tasks",
+}
 
 
 @pytest.fixture(autouse=True, scope="module")

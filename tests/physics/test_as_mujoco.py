@@ -66,10 +66,16 @@ def test_axes_and_orientations_have_length_one(engine: str) -> None:
         "<mujoco><worldbody><body><joint axis='1 0 0'/><geom type='box' size='.1 .2 .3' "
         "pos='.1 .2 0' quat='1 2 0 0'/></body></worldbody></mujoco>"
     )
-    physics, ends = make_physics(engine, model, Reads()), []
-    for length in (1.0, 0.5, 3.0):
-        own = {name: length * model.constant(name) for name in ("jnt_axis", "body_quat")}
+    physics = make_physics(engine, model, Reads())
+
+    @jax.jit
+    def run(own: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
         start = physics.start(jnp.zeros(1), jnp.ones(1), own, {})
-        ends.append(physics.step(start, {}, 5).qvel)
-        assert all(np.allclose(x, model.constant(n)) for n, x in start.variation.items())
+        return physics.step(start, {}, 5).qvel, start.variation
+
+    names, ends = ("jnt_axis", "body_quat"), []
+    for length in (1.0, 0.5, 3.0):
+        end, own = run({name: jnp.float32(length * model.constant(name)) for name in names})
+        ends.append(end)
+        assert all(np.allclose(x, model.constant(name)) for name, x in own.items())
     np.testing.assert_allclose(ends[1:], ends[:1] * 2, rtol=1e-5)

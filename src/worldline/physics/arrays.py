@@ -140,9 +140,10 @@ class ArrayPhysics(Physics):
         if "ctrl" not in given or mj.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL:
             return {}
         low, high = variation.get("actuator_ctrlrange", jnp.asarray(mj.actuator_ctrlrange)).T
-        ctrl = given["ctrl"]
-        inside = jnp.clip(ctrl, low.astype(ctrl.dtype), high.astype(ctrl.dtype))
-        return {"ctrl": jnp.where(mj.actuator_ctrllimited != 0, inside, ctrl)}
+        ctrl, limited = given["ctrl"], mj.actuator_ctrllimited != 0
+        # Not `clip`: a control at its limit keeps its derivative.
+        ctrl = jnp.where(limited & (ctrl < low), low.astype(ctrl.dtype), ctrl)
+        return {"ctrl": jnp.where(limited & (ctrl > high), high.astype(ctrl.dtype), ctrl)}
 
     def _state(
         self, world: Arrays, held: Arrays, variation: Variation, derived: Arrays
