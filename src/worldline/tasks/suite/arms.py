@@ -11,7 +11,7 @@ import numpy as np
 from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import XML, SuiteTask, moved, named, small_control
+from worldline.tasks.suite.base import XML, SuiteTask, moved, named, small_control, variant
 from worldline.types import Array, Key
 
 
@@ -61,18 +61,8 @@ class Reacher(SuiteTask):
         return tolerance(distance, (0.0, self.target_size + self.size("geom_size", "finger")))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ReacherEasy(Reacher):
-    """Reach a large target; see `Reacher`."""
-
-    target_size: float = 0.05
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ReacherHard(Reacher):
-    """Reach a small target; see `Reacher`."""
-
-    target_size: float = 0.015
+ReacherEasy = variant(Reacher, "ReacherEasy", "Reach a large target", target_size=0.05)
+ReacherHard = variant(Reacher, "ReacherHard", "Reach a small target", target_size=0.015)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,10 +77,6 @@ class PointMassEasy(SuiteTask):
     control_timestep: float = 0.02
 
     fields = ("geom_xpos",)  # positions of point and target
-
-    def features(self, physics: PhysicsState) -> dict[str, Array]:
-        """Position and velocity."""
-        return {"position": physics.qpos, "velocity": physics.qvel}
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """How near the point is to the target, times how small the controls are."""

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 from xml.etree import ElementTree
 
 import jax
@@ -24,6 +24,7 @@ from worldline.tasks.rewards import tolerance
 from worldline.types import Array, ArrayLike, Key, Observation, PyTree
 
 T = TypeVar("T")
+TaskT = TypeVar("TaskT", bound="SuiteTask")
 
 XML = ElementTree.Element
 
@@ -96,9 +97,9 @@ class SuiteTask(Task):
         """The start with positions `(nq,)` and no velocity; `more` are other fields of `Start`."""
         return Start(qpos=qpos, qvel=jnp.zeros(self.model.nv), **more)
 
-    @abc.abstractmethod
     def features(self, physics: PhysicsState) -> dict[str, Array]:
-        """The observation under dm_control's names, in its order."""
+        """The observation under dm_control's names, in its order; by default the whole state."""
+        return {"position": physics.qpos, "velocity": physics.qvel}
 
     @abc.abstractmethod
     def reward(self, physics: PhysicsState, action: Array) -> Array:
@@ -140,6 +141,29 @@ class SuiteTask(Task):
         return {"name": self.model.names("camera")[0]}
 
 
+def variant(base: type[TaskT], name: str, what: str, **defaults: Any) -> type[TaskT]:
+    """The class of a task that differs from another's in the defaults of some fields.
+
+    Args:
+        base: the class of the other task, in whose module this one is to be called `name`.
+        name: of the class.
+        what: says in its docstring what to do.
+        defaults: the new defaults by field.
+    """
+    types = {field.name: field.type for field in dataclasses.fields(base)}
+    cls = dataclasses.make_dataclass(
+        name,
+        [(field, types[field], default) for field, default in defaults.items()],
+        bases=(base,),
+        namespace={"__doc__": f"{what}; see `{base.__name__}`."},
+        frozen=True,
+        kw_only=True,
+        eq=False,
+    )
+    cls.__module__ = base.__module__
+    return cls
+
+
 def read(file: str) -> XML:
     """An MJCF file of the suite, with the files that it includes put in their places.
 
@@ -165,11 +189,16 @@ def _folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "suite"
 
 
+def found(root: XML, path: str) -> XML:
+    """The first element of a model at a path."""
+    element = root.find(path)
+    assert element is not None, f"the suite's model has no {path}"
+    return element
+
+
 def named(root: XML, tag: str, name: str) -> XML:
     """The element of a model with a tag and a name."""
-    found = root.find(f".//{tag}[@name='{name}']")
-    assert found is not None, f"the suite's model has no {tag} {name!r}"
-    return found
+    return found(root, f".//{tag}[@name='{name}']")
 
 
 def remove(root: XML, tag: str, name: str) -> None:
@@ -179,9 +208,9 @@ def remove(root: XML, tag: str, name: str) -> None:
     parent.remove(element)
 
 
-def joint_values(model: Model, values: Array, *names: str) -> Array:
-    """The elements of a `qpos`, `(nq,)`, that belong to joints of one coordinate."""
-    return values[np.array([model.mj.jnt_qposadr[model.id("joint", name)] for name in names])]
+def joint_places(model: Model, *names: str) -> np.ndarray:
+    """Where joints of one coordinate lie in `qpos`, `(n,)`."""
+    return np.array([model.mj.jnt_qposadr[model.id("joint", name)] for name in names])
 
 
 def _kind(field: str) -> str:

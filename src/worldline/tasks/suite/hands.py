@@ -18,6 +18,7 @@ from worldline.tasks.suite.base import (
     moved,
     named,
     touch_signal,
+    variant,
 )
 from worldline.tasks.suite.contacts import Contacts
 from worldline.types import Array, Key
@@ -49,10 +50,6 @@ class BallInCupCatch(SuiteTask):
             return jnp.concatenate([jnp.zeros(2), ball])
 
         return first_accepted(key, draw, self._contacts.free)
-
-    def features(self, physics: PhysicsState) -> dict[str, Array]:
-        """Positions and velocities."""
-        return {"position": physics.qpos, "velocity": physics.qvel}
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Whether the ball is in the cup."""
@@ -161,15 +158,9 @@ class FingerTurn(Finger):
         return (self.distance(physics) <= 0).astype(jnp.float32)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class FingerTurnEasy(FingerTurn):
-    """Turn a body to a large target; see `FingerTurn`."""
-
-    target_size: float = 0.07
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class FingerTurnHard(FingerTurn):
-    """Turn a body to a small target; see `FingerTurn`."""
-
-    target_size: float = 0.03
+FingerTurnEasy = variant(
+    FingerTurn, "FingerTurnEasy", "Turn a body to a large target", target_size=0.07
+)
+FingerTurnHard = variant(
+    FingerTurn, "FingerTurnHard", "Turn a body to a small target", target_size=0.03
+)

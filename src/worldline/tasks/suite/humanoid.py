@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from worldline.physics.base import PhysicsState
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import SuiteTask, at_least, first_accepted, small_control
+from worldline.tasks.suite.base import SuiteTask, at_least, first_accepted, small_control, variant
 from worldline.tasks.suite.contacts import Contacts
 from worldline.types import Array, Key
 
@@ -49,7 +49,7 @@ class Humanoid(SuiteTask):
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """What the humanoid feels of itself, or the state."""
         if self.pure_state:
-            return {"position": physics.qpos, "velocity": physics.qvel}
+            return super().features(physics)
         torso = self.row(physics, "xmat", "torso").reshape(3, 3)
         center = self.row(physics, "xpos", "torso")
         limbs = [(self.row(physics, "xpos", limb) - center) @ torso for limb in _LIMBS]
@@ -76,29 +76,9 @@ class Humanoid(SuiteTask):
         return (4 + small_control(action)) / 5 * standing * upright * moving
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class HumanoidStand(Humanoid):
-    """Stand still on two legs; see `Humanoid`."""
-
-    speed: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class HumanoidWalk(Humanoid):
-    """Walk on two legs; see `Humanoid`."""
-
-    speed: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class HumanoidRun(Humanoid):
-    """Run on two legs; see `Humanoid`."""
-
-    speed: float = 10.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class HumanoidRunPureState(HumanoidRun):
-    """As `suite/humanoid-run`, with `qpos` and `qvel` as the observation, `(55,)`."""
-
-    pure_state: bool = True
+HumanoidStand = variant(Humanoid, "HumanoidStand", "Stand still on two legs", speed=0.0)
+HumanoidWalk = variant(Humanoid, "HumanoidWalk", "Walk on two legs", speed=1.0)
+HumanoidRun = variant(Humanoid, "HumanoidRun", "Run on two legs", speed=10.0)
+HumanoidRunPureState = variant(
+    HumanoidRun, "HumanoidRunPureState", "Run; observe `qpos` and `qvel`, `(55,)`", pure_state=True
+)

@@ -17,9 +17,10 @@ from worldline.tasks.suite.base import (
     XML,
     SuiteTask,
     first_accepted,
-    joint_values,
+    joint_places,
     remove,
     touch_signal,
+    variant,
 )
 from worldline.tasks.suite.contacts import Contacts, kinematics, matrix
 from worldline.types import Array, Key
@@ -145,7 +146,7 @@ class Manipulator(SuiteTask):
         in_hand, in_target = kind < _IN_HAND, kind >= 1 - _IN_TARGET
         place = jnp.where(in_hand, self._grasp(qpos), jnp.where(in_target, target, anywhere))
         return _Scene(
-            qpos=qpos.at[self._addresses(*self._thing_joints)].set(place),
+            qpos=qpos.at[joint_places(self.model, *self._thing_joints)].set(place),
             poses=self._placed(target),
             thrown=~(in_hand | in_target),
         )
@@ -158,8 +159,8 @@ class Manipulator(SuiteTask):
         angles = jax.random.uniform(
             key, (len(_ARM),), minval=jnp.asarray(low), maxval=jnp.asarray(high)
         )
-        qpos = jnp.asarray(self.model.qpos0).at[self._addresses(*_ARM)].set(angles)
-        finger, thumb = self._addresses("finger", "thumb")
+        qpos = jnp.asarray(self.model.qpos0).at[joint_places(self.model, *_ARM)].set(angles)
+        finger, thumb = joint_places(self.model, "finger", "thumb")
         return qpos.at[finger].set(qpos[thumb])
 
     def _grasp(self, qpos: Array) -> Array:
@@ -188,14 +189,9 @@ class Manipulator(SuiteTask):
     def _thing_joints(self) -> tuple[str, ...]:
         return tuple(f"{self.thing}_{way}" for way in "xzy")
 
-    def _addresses(self, *joints: str) -> np.ndarray:
-        """Where joints lie in `qpos`."""
-        mj = self.model.mj
-        return np.array([mj.jnt_qposadr[self.model.id("joint", name)] for name in joints])
-
     def features(self, physics: PhysicsState) -> dict[str, Array]:
         """The arm and its touch; the hand, the object and the target."""
-        angles = joint_values(self.model, physics.qpos, *_ARM)
+        angles = physics.qpos[joint_places(self.model, *_ARM)]
         own = {
             "arm_pos": jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=1),
             "arm_vel": self._velocities(physics, *_ARM),
@@ -236,33 +232,15 @@ class Manipulator(SuiteTask):
         return jnp.maximum((middle + tip) / 2, (grasp + pinch) / 6)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ManipulatorBringBall(Manipulator):
-    """Bring a ball to a target; see `Manipulator`."""
-
-    peg: bool = False
-    insert: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ManipulatorBringPeg(Manipulator):
-    """Bring a peg to a target; see `Manipulator`."""
-
-    peg: bool = True
-    insert: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ManipulatorInsertBall(Manipulator):
-    """Bring a ball into a cup; see `Manipulator`."""
-
-    peg: bool = False
-    insert: bool = True
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ManipulatorInsertPeg(Manipulator):
-    """Bring a peg into a slot; see `Manipulator`."""
-
-    peg: bool = True
-    insert: bool = True
+ManipulatorBringBall = variant(
+    Manipulator, "ManipulatorBringBall", "Bring a ball to a target", peg=False, insert=False
+)
+ManipulatorBringPeg = variant(
+    Manipulator, "ManipulatorBringPeg", "Bring a peg to a target", peg=True, insert=False
+)
+ManipulatorInsertBall = variant(
+    Manipulator, "ManipulatorInsertBall", "Bring a ball into a cup", peg=False, insert=True
+)
+ManipulatorInsertPeg = variant(
+    Manipulator, "ManipulatorInsertPeg", "Bring a peg into a slot", peg=True, insert=True
+)

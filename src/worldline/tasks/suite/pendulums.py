@@ -13,7 +13,7 @@ from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import XML, SuiteTask
+from worldline.tasks.suite.base import XML, SuiteTask, found, variant
 from worldline.types import Array, Key
 
 # Elements of a row of `xmat`: of a body's axes x and z, the world's component that is named second
@@ -83,11 +83,9 @@ class AcrobotSwingup(SuiteTask):
         return tolerance(distance, (0.0, self.size("site_size", "target")), self.margin)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class AcrobotSwingupSparse(AcrobotSwingup):
-    """As `suite/acrobot-swingup`, with a reward in the target alone."""
-
-    margin: float = 0.0
+AcrobotSwingupSparse = variant(
+    AcrobotSwingup, "AcrobotSwingupSparse", "Swing up; no reward outside the target", margin=0.0
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,7 +123,7 @@ class Cartpole(SuiteTask):
         """Puts further poles on the first; lowers the floor and moves the cameras back."""
         if self.poles == 1:
             return
-        parent = _found(root, "./worldbody/body/body")
+        parent = found(root, "./worldbody/body/body")
         for number in range(2, self.poles + 1):
             pole = ElementTree.SubElement(
                 parent, "body", name=f"pole_{number}", pos="0 0 1", childclass="pole"
@@ -133,7 +131,7 @@ class Cartpole(SuiteTask):
             ElementTree.SubElement(pole, "joint", name=f"hinge_{number}")
             ElementTree.SubElement(pole, "geom", name=f"pole_{number}")
             parent = pole
-        _found(root, "./worldbody/geom").set("pos", f"0 0 {1 - self.poles - 0.05}")
+        found(root, "./worldbody/geom").set("pos", f"0 0 {1 - self.poles - 0.05}")
         fixed, follows = root.findall("./worldbody/camera")
         fixed.set("pos", f"0 {-1 - 2 * self.poles} 1")
         follows.set("pos", f"0 {-2 * self.poles} 2")
@@ -170,49 +168,21 @@ class Cartpole(SuiteTask):
         return (heights + 1).mean() / 2 * (4 + effort) / 5 * slow * centered
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CartpoleBalance(Cartpole):
-    """Keep a pole upright on a cart; see `Cartpole`."""
-
-    swing_up: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CartpoleBalanceSparse(CartpoleBalance):
-    """As `suite/cartpole-balance`, with a reward of 0 or 1."""
-
-    sparse: bool = True
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CartpoleSwingup(Cartpole):
-    """Swing a pole up on a cart and keep it upright; see `Cartpole`."""
-
-    swing_up: bool = True
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CartpoleSwingupSparse(CartpoleSwingup):
-    """As `suite/cartpole-swingup`, with a reward of 0 or 1."""
-
-    sparse: bool = True
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CartpoleTwoPoles(CartpoleSwingup):
-    """As `suite/cartpole-swingup`, with two poles, one on top of the other."""
-
-    poles: Count = 2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CartpoleThreePoles(CartpoleSwingup):
-    """As `suite/cartpole-swingup`, with three poles, one on top of the other."""
-
-    poles: Count = 3
-
-
-def _found(root: XML, path: str) -> XML:
-    element = root.find(path)
-    assert element is not None, f"the suite's model has no {path}"
-    return element
+CartpoleBalance = variant(
+    Cartpole, "CartpoleBalance", "Keep a pole upright on a cart", swing_up=False
+)
+CartpoleBalanceSparse = variant(
+    CartpoleBalance, "CartpoleBalanceSparse", "Balance, with a reward of 0 or 1", sparse=True
+)
+CartpoleSwingup = variant(
+    Cartpole, "CartpoleSwingup", "Swing a pole up on a cart and keep it upright", swing_up=True
+)
+CartpoleSwingupSparse = variant(
+    CartpoleSwingup, "CartpoleSwingupSparse", "Swing up, with a reward of 0 or 1", sparse=True
+)
+CartpoleTwoPoles = variant(
+    CartpoleSwingup, "CartpoleTwoPoles", "Swing up two poles, one on top of the other", poles=2
+)
+CartpoleThreePoles = variant(
+    CartpoleSwingup, "CartpoleThreePoles", "Swing up three poles, one on top of the other", poles=3
+)

@@ -13,7 +13,7 @@ from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
 from worldline.physics.native import NativePhysics
 from worldline.tasks.rewards import tolerance
-from worldline.tasks.suite.base import SuiteTask, at_least, small_control, touch_signal
+from worldline.tasks.suite.base import SuiteTask, at_least, small_control, touch_signal, variant
 from worldline.types import Array, Key
 
 
@@ -59,25 +59,9 @@ class Walker(SuiteTask):
         return stand * (5 * move + 1) / 6
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class WalkerStand(Walker):
-    """Get up and stand on two legs; see `Walker`."""
-
-    speed: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class WalkerWalk(Walker):
-    """Walk on two legs; see `Walker`."""
-
-    speed: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class WalkerRun(Walker):
-    """Run on two legs; see `Walker`."""
-
-    speed: float = 8.0
+WalkerStand = variant(Walker, "WalkerStand", "Get up and stand on two legs", speed=0.0)
+WalkerWalk = variant(Walker, "WalkerWalk", "Walk on two legs", speed=1.0)
+WalkerRun = variant(Walker, "WalkerRun", "Run on two legs", speed=8.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, TypeAlias
+from typing import ClassVar
 from xml.etree import ElementTree
 
 import jax
@@ -22,15 +22,15 @@ from worldline.tasks.suite.base import (
     XML,
     SuiteTask,
     at_least,
+    found,
     named,
     random_rotation,
     read,
     remove,
+    variant,
 )
 from worldline.tasks.suite.contacts import matrix
-from worldline.types import Array, Key
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import Array, Key, NDArray
 
 _WALLS = ("wall_px", "wall_py", "wall_nx", "wall_ny")
 _SENSOR = mujoco.mjtSensor
@@ -46,10 +46,7 @@ class Quadruped(SuiteTask):
     file = "quadruped.xml"
     control_timestep: float = 0.02
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The torso's orientation, and the sensors."""
-        return ("xmat", "sensordata")
+    fields: ClassVar[tuple[str, ...]] = ("xmat", "sensordata")  # the torso's orientation; sensors
 
     @functools.cached_property
     def _outline(self) -> _Outline:
@@ -124,18 +121,8 @@ class QuadrupedMove(Quadruped):
         return self.upright(physics) * at_least(speed, self.speed, self.speed, value_at_margin=0.5)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class QuadrupedWalk(QuadrupedMove):
-    """Walk on four legs; see `QuadrupedMove`."""
-
-    speed: float = 0.5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class QuadrupedRun(QuadrupedMove):
-    """Run on four legs; see `QuadrupedMove`."""
-
-    speed: float = 5.0
+QuadrupedWalk = variant(QuadrupedMove, "QuadrupedWalk", "Walk on four legs", speed=0.5)
+QuadrupedRun = variant(QuadrupedMove, "QuadrupedRun", "Run on four legs", speed=5.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,10 +134,7 @@ class QuadrupedFetch(Quadruped):
     the ball is, times how near it is to the target.
     """
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Also the positions of ball and target."""
-        return (*super().fields, "xpos", "site_xpos")
+    fields = (*Quadruped.fields, "xpos", "site_xpos")  # also the positions of ball and target
 
     def edit(self, root: XML) -> None:
         """Walls, ball and target stay."""
@@ -229,10 +213,7 @@ class QuadrupedEscape(Quadruped):
     terrain_seed: int = 0
     """Decides the terrains."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Also the positions of the torso and its workspace."""
-        return (*super().fields, "xpos", "site_xpos")
+    fields = (*Quadruped.fields, "xpos", "site_xpos")  # also those of torso and workspace
 
     def mjcf(self) -> ModelSource:
         """The suite's model with several terrains in place of one."""
@@ -250,8 +231,7 @@ class QuadrupedEscape(Quadruped):
         """A mocap body for each terrain; an episode puts all but its own out of reach."""
         field, geom = named(root, "hfield", "terrain"), named(root, "geom", "terrain")
         assets = next(section for section in root.iter("asset") if field in list(section))
-        world = root.find("worldbody")
-        assert world is not None
+        world = found(root, "worldbody")
         world.remove(geom)
         for number in range(self.terrains):
             name = f"terrain_{number}"
@@ -313,8 +293,7 @@ def _without_ball(root: XML) -> None:
 
 
 def _without_rangefinders(root: XML) -> None:
-    sensors = root.find("sensor")
-    assert sensors is not None
+    sensors = found(root, "sensor")
     for sensor in sensors.findall("rangefinder"):
         sensors.remove(sensor)
 

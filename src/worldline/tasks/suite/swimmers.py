@@ -17,10 +17,12 @@ from worldline.tasks.rewards import tolerance
 from worldline.tasks.suite.base import (
     XML,
     SuiteTask,
-    joint_values,
+    found,
+    joint_places,
     moved,
     named,
     random_rotation,
+    variant,
 )
 from worldline.types import Array, Key
 
@@ -55,7 +57,7 @@ class Fish(SuiteTask):
 
     def joint_angles(self, physics: PhysicsState) -> Array:
         """Of tail and fins, `(7,)`, rad."""
-        return joint_values(self.model, physics.qpos, *_FISH_JOINTS)
+        return physics.qpos[joint_places(self.model, *_FISH_JOINTS)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,10 +146,7 @@ class Swimmer(SuiteTask):
         """Hangs the links one on the other, and moves the cameras back for a long chain."""
         if self.links < 3:
             raise TaskError(f"links is {self.links}; a swimmer has 3 or more")
-        parent = root.find("./worldbody/body")
-        sensors = root.find("./sensor")
-        assert parent is not None
-        assert sensors is not None
+        parent, sensors = found(root, "./worldbody/body"), found(root, "./sensor")
         actuators = ElementTree.SubElement(root, "actuator")
         for camera in parent.findall("camera[@mode='trackcom']"):
             far = [float(number) * self.links / 6 for number in camera.attrib["pos"].split()]
@@ -201,15 +200,5 @@ class Swimmer(SuiteTask):
         return tolerance(distance, (0.0, size), margin=5 * size, sigmoid="long_tail")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Swimmer6(Swimmer):
-    """Swim to a target as a chain of six links; see `Swimmer`."""
-
-    links: Count = 6
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Swimmer15(Swimmer):
-    """Swim to a target as a chain of fifteen links; see `Swimmer`."""
-
-    links: Count = 15
+Swimmer6 = variant(Swimmer, "Swimmer6", "Swim to a target as a chain of six links", links=6)
+Swimmer15 = variant(Swimmer, "Swimmer15", "Swim to a target as a chain of fifteen links", links=15)
