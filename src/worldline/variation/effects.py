@@ -68,14 +68,19 @@ def why_idle(model: Model, field: str, rows: Any) -> str:
 
 
 def may_touch(model: Model) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which geoms may have contacts with numbers of their own, `(ngeom,)`.
+    """Which geoms may have contacts with numbers of their own, `(ngeom,)`."""
+    return np.asarray(touching(model).any(axis=1))
+
+
+def touching(model: Model) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which two geoms may have a contact with their own numbers, `(ngeom, ngeom)`.
 
     These are MuJoCo's rules of "dynamic" pairs: by bits, not within a body, between fixed bodies,
     or between a body and its parent, and not those that `<pair>` or `<exclude>` names.
     """
     mj = model.mj
     if mj.opt.disableflags & _OFF.mjDSBL_CONTACT:
-        return np.zeros(mj.ngeom, bool)
+        return np.zeros((mj.ngeom, mj.ngeom), bool)
     bits = (mj.geom_contype[:, None] & mj.geom_conaffinity) > 0
     touch = bits | bits.T
     body = mj.body_weldid[mj.geom_bodyid]
@@ -89,7 +94,7 @@ def may_touch(model: Model) -> np.ndarray[Any, np.dtype[np.bool_]]:
     for signature in mj.exclude_signature.tolist():
         pair = np.isin(mj.geom_bodyid, (signature >> 16, signature & 0xFFFF))
         touch &= ~(pair[:, None] & pair) | (mj.geom_bodyid[:, None] == mj.geom_bodyid)
-    return np.asarray(touch.any(axis=1))
+    return touch
 
 
 def touches(model: Model) -> bool:

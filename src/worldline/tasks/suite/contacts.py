@@ -9,7 +9,7 @@ Ericson (2005), "Real-Time Collision Detection", sections 5.1.3 and 5.1.9.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,8 @@ import mujoco
 import numpy as np
 
 from worldline.model import Model
-from worldline.types import Array, Variation
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import Array, NDArray, Variation
+from worldline.variation.effects import touching
 
 _ROUND = (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE)
 
@@ -35,7 +34,7 @@ class Contacts:
     def __init__(self, model: Model, without: tuple[str, ...] = ()) -> None:
         self.model = model
         mj = model.mj
-        pairs = np.array(_pairs(mj)).reshape(-1, 2)
+        pairs = np.argwhere(np.triu(touching(model)))
         out = [model.id("geom", name) for name in without]
         pairs = pairs[~np.isin(pairs, out).any(axis=1)]
         round_ = np.isin(mj.geom_type, _ROUND)
@@ -217,29 +216,6 @@ def _matrices(quaternions: NDArray) -> NDArray:
     for quaternion, row in zip(quaternions, matrices, strict=True):
         mujoco.mju_quat2Mat(row, quaternion)
     return matrices.reshape(-1, 3, 3).astype(np.float32)
-
-
-def _pairs(mj: mujoco.MjModel) -> list[tuple[int, int]]:
-    """Geoms that MuJoCo lets touch each other."""
-    return [
-        (one, other)
-        for one in range(mj.ngeom)
-        for other in range(one + 1, mj.ngeom)
-        if _may_touch(mj, one, other)
-    ]
-
-
-def _may_touch(mj: mujoco.MjModel, one: int, other: int) -> bool:
-    if not (
-        mj.geom_contype[one] & mj.geom_conaffinity[other]
-        or mj.geom_contype[other] & mj.geom_conaffinity[one]
-    ):
-        return False
-    left, right = (int(mj.body_weldid[mj.geom_bodyid[geom]]) for geom in (one, other))
-    if left == right:
-        return False
-    parents = [int(mj.body_weldid[mj.body_parentid[body]]) for body in (left, right)]
-    return not (left and right and (parents[0] == right or parents[1] == left))
 
 
 def _between_segments(a: Array, b: Array, c: Array, d: Array) -> Array:
