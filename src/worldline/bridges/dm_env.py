@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -12,14 +12,13 @@ from worldline.env.env import Env
 from worldline.env.worlds import DomainLike
 from worldline.errors import MissingExtraError
 from worldline.physics import Engine
+from worldline.types import NDArray
 
 try:
     import dm_env
     from dm_env import specs
 except ImportError as error:
     raise MissingExtraError("the dm_env adapter", "suite") from error
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
 
 
 class Environment(dm_env.Environment):  # type: ignore[misc] # as in sb3.py

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import equinox as eqx
 import gymnasium
@@ -24,9 +24,7 @@ from worldline.env.worlds import Step
 from worldline.errors import ConfigError, WorldlineError
 from worldline.host.calls import HostCall, Spec
 from worldline.host.primitive import host_primitive
-from worldline.types import Array, ArrayLike, Key, Observation
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import Array, ArrayLike, Key, NDArray, Observation
 
 #: Tell the environments of this process apart.
 _numbers = itertools.count()

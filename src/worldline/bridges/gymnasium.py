@@ -24,7 +24,6 @@ from worldline.bridges.vector import (
     EpisodeOverError,
     HostObservation,
     Info,
-    NDArray,
     VectorEnv,
     metadata,
 )
@@ -33,6 +32,7 @@ from worldline.env.worlds import DomainLike, Worlds
 from worldline.errors import ConfigError
 from worldline.physics import Engine
 from worldline.tasks import registry
+from worldline.types import NDArray
 
 __all__ = [
     "Env",

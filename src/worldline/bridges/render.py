@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from worldline.env.episodes import WorldsState
 from worldline.env.resets import where_rows
 from worldline.env.worlds import Worlds
 from worldline.physics.base import PhysicsState
 from worldline.rendering.frames import FrameRenderer
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import NDArray
 
 #: The default height and width of a picture, in pixels.
 RENDER_SIZE = (320, 480)

@@ -11,9 +11,7 @@ import numpy as np
 
 from worldline.env.worlds import Worlds
 from worldline.errors import VariationError, did_you_mean
-from worldline.types import Key
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import Key, NDArray
 
 #: The variation and the context of all worlds, `(B, ...)` a field; None where none is given.
 Parameters: TypeAlias = tuple[dict[str, Any] | None, dict[str, Any] | None]

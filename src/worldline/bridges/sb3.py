@@ -13,13 +13,13 @@ from worldline.bridges.render import RENDER_SIZE
 from worldline.bridges.vector import VectorEnv
 from worldline.env.worlds import Worlds
 from worldline.errors import MissingExtraError, VariationError
+from worldline.types import NDArray
 
 try:
     from stable_baselines3.common import vec_env
 except ImportError as error:
     raise MissingExtraError("the Stable-Baselines3 bridge", "sb3") from error
 
-NDArray: TypeAlias = np.ndarray[Any, Any]
 Indices: TypeAlias = int | Iterable[int] | None
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
-import numpy as np
 
 from worldline.bridges.caller_thread import jit_on_caller_thread
 from worldline.bridges.packing import Packing
 from worldline.env.episodes import WorldsState
 from worldline.env.worlds import Step, Worlds
-from worldline.types import Array, Observation
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import Array, NDArray, Observation
 
 
 class Stepper:

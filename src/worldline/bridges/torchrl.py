@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 import jax
@@ -27,7 +27,7 @@ from worldline.env.worlds import DomainLike, Worlds
 from worldline.errors import ConfigError, MissingExtraError, WorldlineError
 from worldline.physics import Engine
 from worldline.tasks import registry
-from worldline.types import Array, Key
+from worldline.types import Array, Key, NDArray
 
 try:
     import torch
@@ -36,8 +36,6 @@ try:
     from torchrl.envs import EnvBase
 except ImportError as error:
     raise MissingExtraError("the TorchRL bridge", "torchrl") from error
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
 
 #: The name of the pictures in a tensordict.
 PIXELS = "pixels"

@@ -38,9 +38,7 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, VariationError, WorldlineError, did_you_mean
 from worldline.host.calls import raised_as_it_is
 from worldline.host.fork import check_not_forked
-from worldline.types import Array, Key
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import Array, Key, NDArray
 
 #: NumPy arrays in the structure of an observation space.
 HostObservation: TypeAlias = Any

@@ -13,9 +13,7 @@ import numpy as np
 from worldline.env.env import Env, EnvState
 from worldline.env.task import inputs_of, specs_of
 from worldline.errors import TaskError
-from worldline.types import Array, Key, PyTree, in_32_bits
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import Array, Key, NDArray, PyTree, in_32_bits
 
 #: Numbers that two programs compute in another order may differ by this much.
 _RTOL, _ATOL = 1e-4, 1e-5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,7 @@ from worldline.errors import ExportError, MissingExtraError, RunError
 from worldline.files import whole_file
 from worldline.learn.policy import Policy
 from worldline.rendering.camera import image_names, is_image
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
+from worldline.types import NDArray
 
 #: The largest difference that the file's actions may have from the policy's, relative and absolute.
 _TOLERANCE = 1e-5
