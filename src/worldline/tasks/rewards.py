@@ -27,51 +27,19 @@ Sigmoid: TypeAlias = Literal[
 ]
 
 
-def _cosine(x: Array, value: float) -> Array:
-    scaled = jnp.minimum(x * (np.arccos(2 * value - 1) / np.pi), 1.0)
-    return (1 + jnp.cos(np.pi * scaled)) / 2
-
-
-def _gaussian(x: Array, value: float) -> Array:
-    return jnp.exp(np.log(value) * x**2)
-
-
-def _hyperbolic(x: Array, value: float) -> Array:
-    scaled = x * np.arccosh(1 / value)
-    return 2 * jnp.exp(-scaled) / (1 + jnp.exp(-2 * scaled))  # 1 / cosh, without its overflow
-
-
-def _linear(x: Array, value: float) -> Array:
-    return jnp.maximum(1 - x * (1 - value), 0.0)
-
-
-def _long_tail(x: Array, value: float) -> Array:
-    return 1 / ((1 / value - 1) * x**2 + 1)
-
-
-def _quadratic(x: Array, value: float) -> Array:
-    return jnp.maximum(1 - (1 - value) * x**2, 0.0)
-
-
-def _reciprocal(x: Array, value: float) -> Array:
-    return 1 / ((1 / value - 1) * x + 1)
-
-
-def _tanh_squared(x: Array, value: float) -> Array:
-    return 1 - jnp.tanh(x * np.arctanh(np.sqrt(1 - value))) ** 2
-
-
-#: From a distance, in units of the margin and not negative, and the value at distance 1, to a value
-#: that is 1 at distance 0.
+#: From a distance `x`, in units of the margin and not negative, and the value `v` at distance 1, to
+#: a value that is 1 at distance 0.
 _SIGMOIDS: dict[str, Callable[[Array, float], Array]] = {
-    "cosine": _cosine,
-    "gaussian": _gaussian,
-    "hyperbolic": _hyperbolic,
-    "linear": _linear,
-    "long_tail": _long_tail,
-    "quadratic": _quadratic,
-    "reciprocal": _reciprocal,
-    "tanh_squared": _tanh_squared,
+    "cosine": lambda x, v: (
+        (1 + jnp.cos(np.pi * jnp.minimum(x * (np.arccos(2 * v - 1) / np.pi), 1.0))) / 2
+    ),
+    "gaussian": lambda x, v: jnp.exp(np.log(v) * x**2),
+    "hyperbolic": lambda x, v: _sech(x * np.arccosh(1 / v)),
+    "linear": lambda x, v: jnp.maximum(1 - x * (1 - v), 0.0),
+    "long_tail": lambda x, v: 1 / ((1 / v - 1) * x**2 + 1),
+    "quadratic": lambda x, v: jnp.maximum(1 - (1 - v) * x**2, 0.0),
+    "reciprocal": lambda x, v: 1 / ((1 / v - 1) * x + 1),
+    "tanh_squared": lambda x, v: 1 - jnp.tanh(x * np.arctanh(np.sqrt(1 - v))) ** 2,
 }
 
 #: These reach zero, so that the value at the margin may be zero.
@@ -119,3 +87,8 @@ def tolerance(
     if margin == 0:
         return jnp.where(distance > 0, 0.0, 1.0)
     return _SIGMOIDS[sigmoid](distance / margin, float(value_at_margin))
+
+
+def _sech(x: Array) -> Array:
+    """`1 / cosh(x)`, without its overflow."""
+    return 2 * jnp.exp(-x) / (1 + jnp.exp(-2 * x))
