@@ -145,56 +145,32 @@ def _problems(value: Any, hint: Any, bounds: Range | None = None) -> Iterator[tu
             yield from _problems(name, arguments[0])
             if arguments[1] is not Any and not isinstance(item, arguments[1]):
                 yield item, f"a {arguments[1].__name__}"
-    elif hint in _SIMPLE:
-        wanted = _SIMPLE[hint](value, bounds)
-        if wanted:
-            yield value, wanted
+    elif hint in _SIMPLE and (wanted := _wanted(value, hint, bounds)):
+        yield value, wanted
 
 
-def _of_bool(value: Any, bounds: Range | None) -> str:
-    del bounds
-    return "" if isinstance(value, bool) else "True or False"
-
-
-def _of_text(value: Any, bounds: Range | None) -> str:
-    del bounds
-    return "" if isinstance(value, str) else "a text"
-
-
-def _of_path(value: Any, bounds: Range | None) -> str:
-    del bounds
-    return "" if isinstance(value, str | os.PathLike) and str(value) else "a path"
-
-
-def _of_none(value: Any, bounds: Range | None) -> str:
-    del bounds
-    return "" if value is None else "None"
-
-
-def _of_whole(value: Any, bounds: Range | None) -> str:
-    """What is asked for in place of a value, where a whole number is; empty where it is right."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        return "a whole number"
-    bounds = bounds or _WHOLE
-    return "" if int(value) in bounds else bounds.asked(int(value))
-
-
-def _of_real(value: Any, bounds: Range | None) -> str:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return "a number"
-    if bounds is None:
-        return "a number" if math.isnan(value) else ""
-    return "" if float(value) in bounds else bounds.asked(float(value))
-
-
-_SIMPLE = {
-    bool: _of_bool,
-    int: _of_whole,
-    float: _of_real,
-    str: _of_text,
-    Path: _of_path,
-    type(None): _of_none,
+#: What counts as a value of a type, and what is asked for in place of another.
+_SIMPLE: dict[Any, tuple[Any, str]] = {
+    bool: (bool, "True or False"),
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    str: (str, "a text"),
+    Path: ((str, os.PathLike), "a path"),
+    type(None): (type(None), "None"),
 }
+
+
+def _wanted(value: Any, kind: Any, bounds: Range | None) -> str:
+    """What is asked for in place of a value, where a simple type is; empty if it is right."""
+    counted, words = _SIMPLE[kind]
+    if not isinstance(value, counted) or (isinstance(value, bool) and kind is not bool):
+        return words
+    if kind is float and bounds is None:
+        return words if math.isnan(value) else ""
+    if kind in (int, float):
+        bounds, number = bounds or _WHOLE, kind(value)
+        return "" if number in bounds else bounds.asked(number)
+    return words if kind is Path and not str(value) else ""
 
 
 def _text(bound: float) -> str:
