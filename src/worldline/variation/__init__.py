@@ -1,64 +1,31 @@
 """Variation: how the physics of every world is drawn, and its names."""
 
-from worldline.variation.context import (
-    Context,
-    Custom,
-    Draw,
-    Feature,
-    Random,
-    RoundRobin,
-    Selector,
-    features_of,
-)
-from worldline.variation.distributions import (
-    Choice,
-    Distribution,
-    LogUniform,
-    TruncatedNormal,
-    Uniform,
-)
-from worldline.variation.domain import AbstractDomain, CustomDomain, Domain, add, scale, set_
-from worldline.variation.presets import presets
-from worldline.variation.targets import (
-    actuator,
-    body,
-    camera,
-    geom,
-    joint,
-    light,
-    opt,
-    site,
-    tendon,
-)
-
-__all__ = [
-    "AbstractDomain",
-    "Choice",
-    "Context",
-    "Custom",
-    "CustomDomain",
-    "Distribution",
-    "Domain",
-    "Draw",
-    "Feature",
-    "LogUniform",
-    "Random",
-    "RoundRobin",
-    "Selector",
-    "TruncatedNormal",
-    "Uniform",
-    "actuator",
-    "add",
-    "body",
-    "camera",
-    "features_of",
-    "geom",
-    "joint",
-    "light",
-    "opt",
-    "presets",
-    "scale",
-    "set_",
-    "site",
-    "tendon",
-]
+from worldline.variation.context import Context as Context
+from worldline.variation.context import Custom as Custom
+from worldline.variation.context import Draw as Draw
+from worldline.variation.context import Feature as Feature
+from worldline.variation.context import Random as Random
+from worldline.variation.context import RoundRobin as RoundRobin
+from worldline.variation.context import Selector as Selector
+from worldline.variation.context import features_of as features_of
+from worldline.variation.distributions import Choice as Choice
+from worldline.variation.distributions import Distribution as Distribution
+from worldline.variation.distributions import LogUniform as LogUniform
+from worldline.variation.distributions import TruncatedNormal as TruncatedNormal
+from worldline.variation.distributions import Uniform as Uniform
+from worldline.variation.domain import AbstractDomain as AbstractDomain
+from worldline.variation.domain import CustomDomain as CustomDomain
+from worldline.variation.domain import Domain as Domain
+from worldline.variation.domain import add as add
+from worldline.variation.domain import scale as scale
+from worldline.variation.domain import set_ as set_
+from worldline.variation.presets import presets as presets
+from worldline.variation.targets import actuator as actuator
+from worldline.variation.targets import body as body
+from worldline.variation.targets import camera as camera
+from worldline.variation.targets import geom as geom
+from worldline.variation.targets import joint as joint
+from worldline.variation.targets import light as light
+from worldline.variation.targets import opt as opt
+from worldline.variation.targets import site as site
+from worldline.variation.targets import tendon as tendon
