@@ -19,7 +19,7 @@ class Entry(NamedTuple):
 TASKS = {
     "arm/pick-cube": Entry("robot.pick_cube:PickCube", 100),
     "gym/ant": Entry("gym.ant:Ant"),
-    "gym/half-cheetah": Entry("gym.half_cheetah:HalfCheetah"),
+    "gym/half-cheetah": Entry("gym.runners:HalfCheetah"),
     "gym/hopper": Entry("gym.walkers:Hopper"),
     "gym/humanoid": Entry("gym.humanoids:Humanoid"),
     "gym/humanoid-standup": Entry("gym.humanoids:HumanoidStandup"),
@@ -27,7 +27,7 @@ TASKS = {
     "gym/inverted-pendulum": Entry("gym.pendulums:InvertedPendulum"),
     "gym/pusher": Entry("gym.arms:Pusher", 100),
     "gym/reacher": Entry("gym.arms:Reacher", 50),
-    "gym/swimmer": Entry("gym.swimmer:Swimmer"),
+    "gym/swimmer": Entry("gym.runners:Swimmer"),
     "gym/walker2d": Entry("gym.walkers:Walker2d"),
     "robot/quadruped-joystick": Entry("robot.quadruped:QuadrupedJoystick"),
     "robot/reach": Entry("reach:Reach", 50),

@@ -37,6 +37,7 @@ class Ant(UprightRunner):
     include_cfrc_ext_in_observation: bool = True
     """Put the contact forces on the bodies into the observation."""
 
+    changes = ("xpos",)  # the way of the main body
     position_size = 2
     normal_velocity = True
 
@@ -45,11 +46,6 @@ class Ant(UprightRunner):
         """The contact forces, if they are observed or cost something."""
         seen = self.include_cfrc_ext_in_observation or self.contact_cost_weight != 0
         return ("cfrc_ext",) if seen else ()
-
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """The distance that the main body covers in a step."""
-        return ("xpos",)
 
     def velocity(self, after: PhysicsState) -> Array:
         """Mean velocity of the main body over the control step, `(2,)`, m/s."""

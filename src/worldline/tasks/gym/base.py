@@ -114,10 +114,7 @@ class Runner(Locomotion):
     forward_reward_weight: float = 1.0
     """Reward for each m/s along x."""
 
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """The field from which `velocity` is computed."""
-        return ("qpos",)
+    changes = ("qpos",)  # from which `velocity` is computed
 
     def velocity(self, after: PhysicsState) -> Array:
         """Mean velocity over the control step, along x (and y), `(position_size,)`, m/s."""

@@ -102,10 +102,7 @@ class Humanoid(HumanoidBody, UprightRunner):
     healthy_reward: float = 5.0
     healthy_z_range: Range = (1.0, 2.0)
 
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """The parts' centres of mass."""
-        return ("xipos",)
+    changes = ("xipos",)  # the parts' centres of mass
 
     @property
     def _contact_weight(self) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -116,10 +115,10 @@ class PickCube(Task):
     effort_cost: float = 0.01
     """Of the squared action."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Where the joints, the gripper and the cube are, and what the fingertips feel."""
-        return ("xanchor", "xaxis", "site_xpos", "site_xmat", "xmat", "sensordata")
+    # Where the joints, the gripper and the cube are, and what the fingertips feel.
+    fields = ("xanchor", "xaxis", "site_xpos", "site_xmat", "xmat", "sensordata")
+    # All of the arm, from the side; what the model's cameras see may stand beside it.
+    camera = {"lookat": (0.3, 0.0, 0.3), "distance": 1.6, "azimuth": 120.0, "elevation": -20.0}
 
     def mjcf(self) -> str:
         """The text above."""
@@ -248,11 +247,6 @@ class PickCube(Task):
         """The usual ones, `cube` and `look`, and `pick`, which is both."""
         cube, look = cube_domain(), look_domain()
         return {**presets(self.model), "cube": cube, "look": look, "pick": Domain(cube, look)}
-
-    @property
-    def camera(self) -> dict[str, Any]:
-        """All of the arm, from the side; what the model's cameras see may stand beside it."""
-        return {"lookat": (0.3, 0.0, 0.3), "distance": 1.6, "azimuth": 120.0, "elevation": -20.0}
 
 
 def cube_domain() -> Domain:

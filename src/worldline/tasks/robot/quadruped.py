@@ -160,10 +160,8 @@ class QuadrupedJoystick(Task):
     pose_cost: float = 0.05
     """Of the squared way of the joints from the stance, rad."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """How the torso is turned, and where the feet are."""
-        return ("xmat", "site_xpos")
+    fields = ("xmat", "site_xpos")  # how the torso is turned, and where the feet are
+    camera = {"name": "side"}  # from the side, along with the robot
 
     def mjcf(self) -> str:
         """The text above."""
@@ -289,8 +287,3 @@ class QuadrupedJoystick(Task):
             action=action,
             words=jax.random.key_data(key),
         )
-
-    @property
-    def camera(self) -> dict[str, str]:
-        """From the side, along with the robot."""
-        return {"name": "side"}

@@ -1,4 +1,4 @@
-"""gym/half-cheetah: run forward on two legs, in a plane; nothing can go wrong for good."""
+"""gym/half-cheetah and gym/swimmer: move along x in a plane, where nothing can go wrong."""
 
 from __future__ import annotations
 
@@ -37,3 +37,21 @@ class HalfCheetah(Runner):
 
     position_size = 1
     normal_velocity = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Swimmer(Runner):
+    """Observation `(8,)`: heading and two joint angles, then all five velocities.
+
+    Action `(2,)`: torques of the two joints. Reward: forward velocity less a cost of control. An
+    episode never terminates.
+    """
+
+    defaults = {"ppo": {"discount": 0.999}, "train": {"steps": 1_000_000}}
+
+    xml_file: str = "swimmer.xml"
+    frame_skip: Count = 4
+    ctrl_cost_weight: float = 1e-4
+    reset_noise_scale: float = 0.1
+
+    position_size = 2
