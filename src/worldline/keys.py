@@ -20,10 +20,14 @@ def as_key(key: Any) -> Key:
     Raises:
         ConfigError: it is neither, such as a plain number.
     """
-    dtype = getattr(key, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    if hasattr(key, "dtype") and is_key(key):
         return key
     width = jax.eval_shape(jax.random.PRNGKey, 0).shape
-    if dtype == jnp.uint32 and key.shape[-1:] == width:
+    if getattr(key, "dtype", None) == jnp.uint32 and key.shape[-1:] == width:
         return jax.random.wrap_key_data(jnp.asarray(key))
     raise ConfigError(f"the key is {key!r}; give jax.random.key(seed)")
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether an array, or the shape of one, holds keys of the newer kind."""
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.keys import is_key
 from worldline.types import Array, PyTree
 
 
@@ -83,8 +84,8 @@ class Packing:
         keys: list[Any] = []
 
         def plain(leaves: list[Array]) -> list[Array]:
-            keys.extend(jax.random.key_impl(x) if _is_key(x) else None for x in leaves)
-            return [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
+            keys.extend(jax.random.key_impl(x) if is_key(x) else None for x in leaves)
+            return [jax.random.key_data(x) if is_key(x) else x for x in leaves]
 
         leaves, self._structure = jax.tree.flatten(example)
         self._leaves: list[_Leaf] = []
@@ -132,7 +133,3 @@ class Packing:
                 part = reals[:, start : start + leaf.size].reshape(len(reals), *leaf.shape)
                 values[i], start = part.astype(leaf.dtype), start + leaf.size
         return jax.tree.unflatten(self._structure, values)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

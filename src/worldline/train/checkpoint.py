@@ -27,6 +27,7 @@ import numpy as np
 
 from worldline.errors import RunError
 from worldline.files import PARTIAL, DamagedArchiveError, read_archive, whole_file
+from worldline.keys import is_key
 from worldline.types import PyTree
 
 #: Raise this number when the file changes, or the order or the meaning of a state's leaves.
@@ -328,20 +329,16 @@ def _numbers_of(part: Callable[[Any], PyTree], state: PyTree) -> list[int]:
 def _arrays(state: PyTree) -> list[np.ndarray[Any, Any]]:
     """Copies of the state's leaves in NumPy; a random key becomes its data."""
     leaves = jax.tree.leaves(state)
-    words = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
+    words = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
     # JAX (0.10) cannot fetch what is empty and spread over devices: the state of no actuators.
     return [np.array(word) if word.size else np.zeros(word.shape, word.dtype) for word in words]
 
 
 def _as_leaf(array: np.ndarray[Any, Any], like: Any) -> Any:
     """An array from a file with the type of `like`: the file has no bfloat16 and no keys."""
-    if _is_key(like):
+    if is_key(like):
         return jax.random.wrap_key_data(jnp.array(array))
     return jnp.array(array.view(like.dtype))
-
-
-def _is_key(leaf: Any) -> bool:
-    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _check_config(file: Path, before: Any, now: Any, name: str = "") -> None:
