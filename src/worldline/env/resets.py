@@ -78,8 +78,8 @@ def _begin_where_jvp(begin: Begin, primals: Any, tangents: Any) -> Any:
 
 
 def where_rows(mask: Array, new: Array, old: Array) -> Array:
-    """The rows of `new` where `mask`, `(B,)` bool, is True, and of `old` elsewhere."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
+    """The rows of `new` where `mask`, such as `(B,)` bool, is True, and of `old` elsewhere."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
 
 def _as_array(tangent: Any, like: Any) -> Any:

@@ -82,10 +82,10 @@ class MLP(Network):
         return x @ weight + bias
 
 
-def layer_normalized(x: Array) -> Array:
-    """`x`, `(..., n)`, with mean 0 and variance 1 over its last axis: Ba et al. (2016)."""
-    centred = x - x.mean(axis=-1, keepdims=True)
-    return centred * jax.lax.rsqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+def layer_normalized(x: Array, axis: int | tuple[int, ...] = -1) -> Array:
+    """`x`, `(..., n)`, with mean 0 and variance 1 over its last or other axes: Ba et al. (2016)."""
+    centred = x - x.mean(axis=axis, keepdims=True)
+    return centred * jax.lax.rsqrt((centred**2).mean(axis=axis, keepdims=True) + 1e-5)
 
 
 @jax.custom_batching.sequential_vmap

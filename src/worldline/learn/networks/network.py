@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
+from worldline.env.resets import where_rows
 from worldline.types import Array, PyTree
 
 
@@ -32,12 +33,7 @@ class Network(eqx.Module):
 
     def restart(self, memory: PyTree, ended: Array) -> PyTree:
         """The memory, `(..., size)`, made fresh where an episode has ended, `(...)` bool."""
-
-        def choose(fresh: Array, old: Array) -> Array:
-            return jnp.where(
-                ended.reshape(ended.shape + (1,) * (old.ndim - ended.ndim)), fresh, old
-            )
-
+        choose = functools.partial(where_rows, ended)
         return jax.tree.map(choose, self.start(*ended.shape), memory)
 
     def over(self, memory: PyTree, x: Array, first: Array) -> tuple[PyTree, Any]:

@@ -106,8 +106,7 @@ class Encoder(eqx.Module):
         """`(n, height, width, channels)` to `(n, features)`."""
         x = _unit_range(images) - jax.lax.stop_gradient(self.mean_image)
         if self.normalize_channels:
-            centred = x - x.mean(axis=(1, 2), keepdims=True)
-            x = centred * jax.lax.rsqrt((centred**2).mean(axis=(1, 2), keepdims=True) + 1e-5)
+            x = layer_normalized(x, axis=(1, 2))
         for layer, (size, stride, _) in zip(self.layers, _LAYERS[self.architecture], strict=True):
             if size == stride:
                 x = jax.nn.relu(layer_normalized(layer(_patches(x, size))))
