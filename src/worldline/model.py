@@ -57,7 +57,9 @@ class Model:
         if isinstance(source, Model):
             self.mj, self._source = source.mj, source._source
         else:
-            self.mj, self._source = _compiled(source), _unchanging(source)
+            self.mj = _compiled(source)
+            unchanging = source.copy() if isinstance(source, mujoco.MjSpec) else source
+            self._source = None if _is_compiled(source) else unchanging
 
     @property
     def nq(self) -> int:
@@ -261,10 +263,3 @@ def _parsed(source: Any) -> mujoco.MjSpec:
         return source.copy()
     mjcf = str(source).lstrip().startswith("<")
     return mujoco.MjSpec.from_string(source) if mjcf else mujoco.MjSpec.from_file(str(source))
-
-
-def _unchanging(source: Any) -> Any:
-    """A source that nobody changes any more; None for a compiled model."""
-    if _is_compiled(source):
-        return None
-    return source.copy() if isinstance(source, mujoco.MjSpec) else source

@@ -78,7 +78,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         self.worlds = worlds
         self.num_envs = worlds.num_worlds
         self.autoreset_mode = _autoreset_mode(autoreset_mode)
-        self.render_mode = _check_render_mode(render_mode)
+        if render_mode not in (None, *RENDER_MODES):
+            raise ConfigError(f"there is no render mode {render_mode!r}; give 'rgb_array', or None")
+        self.render_mode = render_mode
         self.render_size = render_size
         self.metadata = {**metadata(env), "autoreset_mode": self.autoreset_mode}
         # Copies, since a space has a random number generator of its own.
@@ -286,12 +288,6 @@ def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     if mode not in names:
         raise ConfigError(f"there is no autoreset mode {mode!r}{did_you_mean(mode, names)}")
     return AutoresetMode(mode)
-
-
-def _check_render_mode(mode: str | None) -> str | None:
-    if mode is not None and mode not in RENDER_MODES:
-        raise ConfigError(f"there is no render mode {mode!r}; give 'rgb_array', or None")
-    return mode
 
 
 def _put_given(state: WorldsState, rows: NDArray, given: Parameters) -> WorldsState:

@@ -29,16 +29,8 @@ COMMANDS = {
     "bench": ("NAME", "a published figure, measured here against its peers (from a checkout)"),
 }
 
-#: What takes seconds to import, of what each command uses.
-_HEAVY = {
-    "train": "worldline.train.run",
-    "resume": "worldline.train.run",
-    "eval": "worldline.train.run",
-    "render": "worldline.train.run",
-    "export": "worldline.train.run",
-    "init": "worldline.cli.scaffold",
-    "list": "worldline.cli.listing",
-}
+#: What takes seconds to import, of what a command uses; for the others it is `worldline.train.run`.
+_HEAVY = {"init": "worldline.cli.scaffold", "list": "worldline.cli.listing"}
 
 #: The commands that ask for signals themselves, once there is something to save.
 _STOPPING = ("train", "resume")
@@ -106,13 +98,12 @@ def _run_with_settings(name: str, argv: list[str]) -> None:
     from worldline.tuning import tune_process
 
     tune_process()
-    importlib.import_module(_HEAVY[name])
+    importlib.import_module(_HEAVY.get(name, "worldline.train.run"))
     with _on_signals(signal.SIG_DFL if name in _STOPPING else signal.default_int_handler):
         settings.execute()
 
 
 def _bench(argv: list[str]) -> int:
-    """Runs a benchmark of the checkout and returns its exit status."""
     folder = Path(__file__).resolve().parents[3] / "bench"
     names = sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_"))
     if not names:

@@ -55,9 +55,12 @@ class Cameras:
                 raise ConfigError(f"view {view!r}: the model has no camera {camera.name!r}{hint}")
         self.views, self.renderer = dict(sorted(views.items())), renderer
         self._made_of = model, self.views, renderer
-        ways, drawn = camera_ways(renderer), [_view(model, c) for c in self.views.values()]
+        drawn = [
+            View(model.id("camera", c.name), c.height, c.width, c.rgb, c.depth)
+            for c in self.views.values()
+        ]
         try:
-            self._renderers, self.note = open_pool(ways, model.mj, drawn)
+            self._renderers, self.note = open_pool(camera_ways(renderer), model.mj, drawn)
         except RendererUnavailableError as error:
             raise RendererUnavailableError(f"cameras cannot be drawn: {error}; {GET}") from error
         _say_once(f"pixels are drawn by {self.note}")
@@ -137,13 +140,11 @@ class _Drawing(HostCall):
 
     @property
     def name(self) -> str:
-        """The name of the call."""
         model, views, renderer = self.cameras._made_of
         return f"draw {model.digest} {views} {renderer} {self.operands}"
 
     @property
     def results(self) -> list[Spec]:
-        """Shape and dtype of each frame."""
         return [(frame.shape, frame.dtype) for frame in self.cameras.frame_specs().values()]
 
     @property
@@ -165,12 +166,6 @@ class _Drawing(HostCall):
             if depth is not None:
                 images.append(_millimetres(depth)[..., None])
         return images
-
-
-def _view(model: Model, camera: Camera) -> View:
-    """A camera as a renderer takes it."""
-    index = model.id("camera", camera.name)
-    return View(index, camera.height, camera.width, camera.rgb, camera.depth)
 
 
 def _millimetres(depth: NDArray) -> NDArray:

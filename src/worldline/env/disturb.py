@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from worldline.env.task import Outcome, Start, Task
+from worldline.env.task import Outcome, Start, Task, inputs_of
 from worldline.errors import TaskError, did_you_mean
 from worldline.model import ModelSource
 from worldline.physics.base import PhysicsState
@@ -100,11 +100,9 @@ class _Noise(Disturbance):
             raise TaskError(f"{type(self).__name__} has std {self.std}; give 0 or more")
 
     def start(self, task: Task, key: Key) -> PyTree:
-        """The keys of the episode."""
         return _Stream.begin(key)
 
     def next(self, task: Task, memory: PyTree, action: Array) -> PyTree:
-        """The keys of the next control step."""
         return cast(_Stream, memory).advance()
 
 
@@ -300,9 +298,7 @@ class Disturbed(Task):
         memories = [d.start(self.task, k) for d, k in zip(self.disturbances, keys, strict=True)]
         return dataclasses.replace(start, memory=(start.memory, tuple(memories)))
 
-    def control(
-        self, action: Array, physics: PhysicsState, memory: PyTree
-    ) -> Array | dict[str, Array]:
+    def control(self, action: Array, physics: PhysicsState, memory: PyTree) -> dict[str, Array]:
         """The task's control for the disturbed action, and the forces of the pushes."""
         memory, disturbances = self._split(memory)
         push = None
@@ -311,11 +307,10 @@ class Disturbed(Task):
             force = disturbance.push(self.task, own)
             if force is not None:
                 push = force if push is None else push + force
-        controls = self.task.control(action, physics, memory)
-        if push is None:
-            return controls
-        inputs = controls if isinstance(controls, Mapping) else {"ctrl": controls}
-        return {**inputs, "xfrc_applied": inputs.get("xfrc_applied", 0.0) + push}
+        inputs = dict(inputs_of(self.task, action, physics, memory))
+        if push is not None:
+            inputs["xfrc_applied"] = inputs.get("xfrc_applied", 0.0) + push
+        return inputs
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Observation:
         """The task's observation after all disturbances."""

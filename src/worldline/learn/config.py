@@ -161,7 +161,3 @@ class ImageLearnerConfig(LearnerConfig):
             contrast=self.contrast,
             cutout=self.cutout,
         )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.augmentation

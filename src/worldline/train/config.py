@@ -70,17 +70,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        check_seed(self.seed + self.seeds - 1)
-
-
-def check_seed(seed: int) -> None:
-    """Checks a seed.
-
-    Raises:
-        ConfigError: it is negative, or so large that JAX would silently drop its higher bits.
-    """
-    if not 0 <= seed < 2**32:
-        raise ConfigError(f"seed is {seed}; give 0 to {2**32 - 1}")
+        last = self.seed + self.seeds - 1
+        if last >= 2**32:
+            raise ConfigError(f"seed is {last}; give 0 to {2**32 - 1}")
 
 
 def saved_config(folder: RunFolder) -> dict[str, Any]:

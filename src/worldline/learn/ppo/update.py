@@ -269,9 +269,13 @@ def prepare(
     weights = numbers.discount, numbers.gae_lambda
     advantage = advantage_of(reward, value, next_value, *ends, *weights)
     drawn = rollout.action, rollout.log_prob, rollout.distribution
+
+    def as_samples(x: Array) -> Array:
+        length, worlds, *rest = x.shape
+        return x.swapaxes(0, 1) if networks.remembers else x.reshape(length * worlds, *rest)
+
     obs, critic_obs, first, *others = jax.tree.map(
-        _worlds_first if networks.remembers else _single_steps,
-        (obs, critic_obs, first, *drawn, value, advantage, advantage + value),
+        as_samples, (obs, critic_obs, first, *drawn, value, advantage, advantage + value)
     )
     # Images that both observe are held once.
     critic_obs |= {name: obs[name] for name in image_names(critic_obs.keys() & obs.keys())}
@@ -291,14 +295,6 @@ def value_of(
     """The critic's values of observations `(..., n)` with these memories, `(...)`."""
     _, critic_obs = learning.statistics.normalize(*config.select(obs))
     return learning.networks.value(memory, critic_obs)[1]
-
-
-def _worlds_first(x: Array) -> Array:
-    return x.swapaxes(0, 1)
-
-
-def _single_steps(x: Array) -> Array:
-    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[LearnerState, Metrics]:
@@ -380,7 +376,6 @@ def _with_images(
 def _gradient_step(
     pieces: Pieces, numbers: Hyperparameters, carry: PyTree, batch: Batch
 ) -> tuple[PyTree, Metrics]:
-    """One step of the optimiser down the clipped gradient of a minibatch's loss."""
     networks, optimizer, learning_rate = carry
     gradient_of = mean_over_shares(
         pieces.worlds.mesh,
