@@ -231,16 +231,13 @@ class _ExternalStep(HostCall):
 
     @property
     def name(self) -> str:
-        """The name of the environment."""
         return self.worlds._name
 
     @property
     def results(self) -> list[Spec]:
-        """Shape and dtype of each result of `_step_on_host`."""
         return self.worlds._specs
 
     def run(self, *operands: NDArray) -> list[NDArray]:
-        """Steps the environment, once."""
         calls, action = (x[0] for x in operands)
         return [x[None] for x in self.worlds._step_on_host(calls, action)]
 

@@ -92,7 +92,6 @@ class PackedWorlds:
         return results, self._observation(state.obs)
 
     def _seen(self, state: WorldsState) -> dict[str, Array]:
-        """The worlds and their observation, by name."""
         return self._carried(state) | self._observation(state.obs)
 
     def _carried(self, state: WorldsState) -> dict[str, Array]:
@@ -104,7 +103,6 @@ class PackedWorlds:
         return carried
 
     def _observation(self, obs: Any) -> dict[str, Array]:
-        """The chosen parts of an observation, by name."""
         named = parts_of(obs)
         return {name: named[name] for name in self._observed}
 

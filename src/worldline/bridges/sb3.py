@@ -164,7 +164,6 @@ class _World:
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode in this world alone."""
         vector = self._vector
         mask = np.arange(vector.num_envs) == self._index
         seeds = [seed if row else None for row in mask]
@@ -173,7 +172,6 @@ class _World:
         return jax.tree.map(lambda leaf: leaf[self._index], obs), info
 
     def render(self) -> NDArray | None:
-        """A picture of this world; None without a `render_mode`."""
         frames = self._vector.render()
         return None if frames is None else frames[self._index]
 

@@ -208,7 +208,6 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         return (WORLD, REALS, "reward", *FLAGS, *self._spaces, *pixels)
 
     def _keys(self) -> Key:
-        """The keys of all worlds, from the seed."""
         if self._seed is None:
             self._seed = int(torch.randint(2**31, ()))
         return seed_keys(range(self._seed, self._seed + self.worlds.num_worlds))
@@ -304,7 +303,6 @@ class _Step(torch.autograd.Function):  # type: ignore[misc]
         reals: torch.Tensor,
         action: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        """The results in the order of `_step_names`."""
         ctx.env, ctx.mask = env, mask
         ctx.save_for_backward(world, reals, action)
         given = env._advance(world, reals, action, mask)
@@ -332,7 +330,6 @@ class _Pull(torch.autograd.Function):  # type: ignore[misc]
         action: torch.Tensor,
         *cotangents: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        """The gradients of `reals` and `action`."""
         named = dict(zip(env._step_names, cotangents, strict=True))
         pulls = {name: _as_argument(named[name]) for name in env._programs.differentiable}
         inputs = (_as_argument(tensor) for tensor in (world, reals, action))
@@ -341,11 +338,6 @@ class _Pull(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[Any, ...]:
-        """Refuses.
-
-        Raises:
-            SecondDerivativeError: always.
-        """
         raise SecondDerivativeError(
             "a step has no second derivative here; leave create_graph out, or detach the gradient"
         )

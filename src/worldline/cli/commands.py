@@ -227,7 +227,6 @@ class List:
 
 
 def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
-    """Opens a run folder; returns also the run's environment and its policy."""
     from worldline.export.policy_file import load_policy
     from worldline.report import RunFolder
     from worldline.train.config import environment_of, saved_config
@@ -239,7 +238,6 @@ def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
 
 
 def _print_result(name: str, result: Result) -> None:
-    """Prints the result of a run, in the first process only."""
     from worldline.export.policy_file import POLICY_FILE
     from worldline.report import RunFolder
     from worldline.report.progress import short

@@ -103,7 +103,6 @@ def _motor_forces(model: Model) -> dict[str, float]:
 
 
 def _motor_table(forces: dict[str, float]) -> str:
-    """The Python table of the forces of the joints' motors."""
     rows = "".join(f"    {_literal(joint)}: {force},\n" for joint, force in forces.items())
     return f"""
 #: YOURS: the motor of each joint, and what it can do: N m, or N for a slide.

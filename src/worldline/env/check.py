@@ -13,6 +13,7 @@ import numpy as np
 from worldline.env.env import Env, EnvState
 from worldline.env.task import inputs_of, specs_of
 from worldline.errors import TaskError
+from worldline.keys import is_key
 from worldline.types import Array, Key, NDArray, PyTree, in_32_bits
 
 #: Numbers that two programs compute in another order may differ by this much.
@@ -415,8 +416,7 @@ def _same(left: PyTree, right: PyTree, rtol: float = 0.0, atol: float = 0.0) -> 
 
 def _plain(leaf: Any) -> NDArray:
     """A leaf as numbers, be it an array of keys."""
-    is_key = jnp.issubdtype(jnp.asarray(leaf).dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+    return np.asarray(jax.random.key_data(leaf) if is_key(jnp.asarray(leaf)) else leaf)
 
 
 def _types(tree: PyTree) -> Any:

@@ -139,7 +139,6 @@ def _draw_returns(axes: Any, x: NDArray, columns: Mapping[str, NDArray]) -> None
 
 
 def _draw_panel(axes: Any, title: str, steps: NDArray, columns: Mapping[str, NDArray]) -> None:
-    """Draws one or two metrics against environment steps."""
     for name, values in columns.items():
         evaluation = name.startswith("eval/")
         other = _TRAIN_COLOUR if len(columns) > 1 else _OTHER_COLOUR

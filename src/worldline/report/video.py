@@ -234,7 +234,6 @@ def _main() -> None:
 
 
 def _draw(job: _Job) -> None:
-    """Writes the files of a job."""
     number = len(job.worlds["qpos"])
     chosen = np.unique(np.linspace(0, number - 1, _STRIP_FRAMES).round().astype(int))
     stills = []
@@ -276,7 +275,6 @@ def _with_views(scene: NDArray, views: list[NDArray]) -> NDArray:
 
 
 def _with_time(frame: NDArray, seconds: float) -> NDArray:
-    """A frame with its time written on it."""
     from PIL import Image, ImageDraw, ImageFont
 
     picture, (height, width, _) = Image.fromarray(frame), frame.shape

@@ -103,6 +103,5 @@ def make(name: str, physics: Engine = "native", **config: Any) -> Env:
 
 
 def _check_class(name: str, task: object) -> None:
-    """Refuses what is not a subclass of `Task`."""
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise TaskError(f"the task {name!r} is {task!r}; give a subclass of worldline.Task")

@@ -88,7 +88,6 @@ class Records(AbstractContextManager["Records"]):
 
 
 def _member_folder(folder: RunFolder, seed: int) -> RunFolder:
-    """Opens or creates the run folder of a seed."""
     path = folder.path / f"seed-{seed}"
     if (path / "config.json").exists():
         return RunFolder.open(path)

@@ -348,12 +348,10 @@ class _Listed(Selector):
         """The index in the list of an episode's context, `()` int32."""
 
     def __call__(self, key: Key, episode_index: Array, ranges: Ranges) -> dict[str, Array]:
-        """The features' values for an episode."""
         index = self._index(key, episode_index)
         return {name: ranges[name][index] for name in self.ranges}
 
     def support(self) -> Mapping[str, Any]:
-        """The values of each feature."""
         return self.ranges
 
 

@@ -73,12 +73,10 @@ class _Between(Distribution):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one draw: `()` where the parameters are numbers."""
         parameters = (getattr(self, field.name) for field in dataclasses.fields(self))
         return np.broadcast_shapes(*(x.shape for x in parameters))
 
     def support(self) -> tuple[NDArray, NDArray]:
-        """The lowest and the highest value, `shape` each."""
         low, high = (np.asarray(end, np.float64) for end in (self.low, self.high))
         return np.broadcast_to(low, self.shape), np.broadcast_to(high, self.shape)
 

@@ -95,7 +95,6 @@ def _finger(side: str, y: int) -> str:
 
 
 def _hand() -> str:
-    """The hand with its fingers and a camera."""
     return f"""
     <body name="hand" pos="0 0 {FLANGE}" euler="0 0 {-math.pi / 4}" gravcomp="1">
       <geom name="palm" class="touching" type="box" pos="0 0 0.03" size="0.025 0.1 0.03"
