@@ -60,26 +60,10 @@ class Model:
             self.mj = _compiled(source)
             unchanging = source.copy() if isinstance(source, mujoco.MjSpec) else source
             self._source = None if _is_compiled(source) else unchanging
-
-    @property
-    def nq(self) -> int:
-        """Size of the configuration `qpos`."""
-        return int(self.mj.nq)
-
-    @property
-    def nv(self) -> int:
-        """Size of the velocity `qvel`."""
-        return int(self.mj.nv)
-
-    @property
-    def na(self) -> int:
-        """Size of the actuators' own state `act`."""
-        return int(self.mj.na)
-
-    @property
-    def nu(self) -> int:
-        """Number of actuators."""
-        return int(self.mj.nu)
+        #: Sizes of the configuration `qpos`, the velocity `qvel`, and the actuators' state `act`.
+        self.nq, self.nv, self.na = int(self.mj.nq), int(self.mj.nv), int(self.mj.na)
+        #: Number of actuators.
+        self.nu = int(self.mj.nu)
 
     @property
     def timestep(self) -> float:

@@ -50,6 +50,14 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: The metrics, one JSON object a line.
+        self.metrics_file = path / "metrics.jsonl"
+        #: Where `plot` draws the learning curves.
+        self.curves_file = path / "curves.png"
+        #: The video of an episode, for `render_episode`, and the picture of it.
+        self.video_file, self.strip_file = path / "episode.mp4", path / "episode.png"
+        #: The picture of what a policy saw, for `write_inputs`.
+        self.inputs_file = path / "inputs.png"
         self._lock: Any = None
         self._metrics: IO[str] | None = None
         self._tensorboard: Any = None
@@ -152,31 +160,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def versions(self) -> dict[str, str]:
         """What made the run: the versions of Python and of the libraries, the number of cores."""
         return dict(self._read_config()["versions"])
-
-    @property
-    def curves_file(self) -> Path:
-        """Where `plot` draws the learning curves."""
-        return self.path / "curves.png"
-
-    @property
-    def video_file(self) -> Path:
-        """The video of an episode, for `render_episode`."""
-        return self.path / "episode.mp4"
-
-    @property
-    def strip_file(self) -> Path:
-        """The picture of an episode, for `render_episode`."""
-        return self.path / "episode.png"
-
-    @property
-    def inputs_file(self) -> Path:
-        """The picture of what a policy saw, for `write_inputs`."""
-        return self.path / "inputs.png"
-
-    @property
-    def metrics_file(self) -> Path:
-        """The metrics, one JSON object a line."""
-        return self.path / "metrics.jsonl"
 
     def write_metrics(self, step: int, seconds: float, metrics: Mapping[str, Any]) -> None:
         """Appends numbers to `metrics.jsonl` and to TensorBoard; they are on disk when it returns.
