@@ -71,20 +71,18 @@ class Cameras:
 
     def specs(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shape and type of each image in an observation."""
-        stacks = {n: c.stack for view, c in self.views.items() for n in c.images(view)}
         return {
-            name: jax.ShapeDtypeStruct(
-                (*frame.shape[:2], frame.shape[2] * stacks[name]), frame.dtype
-            )
-            for name, frame in self.frame_specs().items()
+            name: jax.ShapeDtypeStruct((c.height, c.width, channels * c.stack), dtype)
+            for view, c in self.views.items()
+            for name, (channels, dtype) in c.images(view).items()
         }
 
     def frame_specs(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shape and type of one frame of each image, in the order in which they are drawn."""
         return {
-            name: jax.ShapeDtypeStruct((camera.height, camera.width, channels), dtype)
-            for view, camera in self.views.items()
-            for name, (channels, dtype) in camera.images(view).items()
+            name: jax.ShapeDtypeStruct((c.height, c.width, channels), dtype)
+            for view, c in self.views.items()
+            for name, (channels, dtype) in c.images(view).items()
         }
 
     def first(self, physics: PhysicsState, mask: ArrayLike = True) -> dict[str, Array]:

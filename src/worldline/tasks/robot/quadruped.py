@@ -50,6 +50,9 @@ def _leg(name: str) -> str:
       </body>"""
 
 
+_JOINTS = [f"{leg} {joint}" for leg in LEGS for joint in ("hip", "thigh", "knee")]
+_SERVOS = "".join(f'<position name="{joint}" joint="{joint}"/>' for joint in _JOINTS)
+
 # Springs with damping hold the joints where the controls say, as the motors of such robots do. Only
 # the feet and the torso can touch the ground: fewer contacts, a faster simulation.
 MJCF = f"""
@@ -74,15 +77,7 @@ MJCF = f"""
       <site name="imu"/>{"".join(map(_leg, LEGS))}
     </body>
   </worldbody>
-  <actuator>
-    {
-    "".join(
-        f'<position name="{leg} {j}" joint="{leg} {j}"/>'
-        for leg in LEGS
-        for j in ("hip", "thigh", "knee")
-    )
-}
-  </actuator>
+  <actuator>{_SERVOS}</actuator>
 </mujoco>
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from worldline.errors import MissingExtraError
 from worldline.model import Model, ModelSource
 from worldline.physics.base import PhysicsState
 from worldline.tasks.rewards import tolerance
+from worldline.tasks.suite.contacts import Contacts
 from worldline.types import Array, ArrayLike, Key, Observation, PyTree
 
 T = TypeVar("T")
@@ -84,6 +86,10 @@ class SuiteTask(Task):
 
     def edit(self, root: XML) -> None:
         """Changes the model's MJCF where the task needs another."""
+
+    @functools.cached_property
+    def _contacts(self) -> Contacts:
+        return Contacts(self.model)
 
     def pose(self, key: Key) -> Array:
         """Draws the positions of a start, `qpos` of shape `(nq,)`; by default any of the model."""

@@ -37,10 +37,6 @@ class BallInCupCatch(SuiteTask):
 
     fields = ("site_xpos", "xpos")  # positions of the cup's inside and of the ball
 
-    @functools.cached_property
-    def _contacts(self) -> Contacts:
-        return Contacts(self.model)
-
     def pose(self, key: Key) -> Array:
         """The ball somewhere about the cup, without contact, `(4,)`."""
         low, high = jnp.array([-0.2, 0.2]), jnp.array([0.2, 0.5])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax.numpy as jnp
 
 from worldline.physics.base import PhysicsState
 from worldline.tasks.rewards import tolerance
 from worldline.tasks.suite.base import SuiteTask, at_least, first_accepted, small_control, variant
-from worldline.tasks.suite.contacts import Contacts
 from worldline.types import Array, Key
 
 _LIMBS = ("left_hand", "left_foot", "right_hand", "right_foot")
@@ -33,10 +31,6 @@ class Humanoid(SuiteTask):
     """Observe `qpos` and `qvel` instead, `(55,)`."""
 
     fields = ("xmat", "xpos", "sensordata")  # poses of the bodies, speed of the whole
-
-    @functools.cached_property
-    def _contacts(self) -> Contacts:
-        return Contacts(self.model)
 
     def pose(self, key: Key) -> Array:
         """Any pose without contact, 1.5 m above the ground, `(28,)`."""

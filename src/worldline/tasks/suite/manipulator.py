@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax
@@ -22,7 +21,7 @@ from worldline.tasks.suite.base import (
     touch_signal,
     variant,
 )
-from worldline.tasks.suite.contacts import Contacts, kinematics, matrix
+from worldline.tasks.suite.contacts import kinematics, matrix
 from worldline.types import Array, Key
 
 _ARM = (
@@ -99,10 +98,6 @@ class Manipulator(SuiteTask):
         for prop in _PROPS:
             if prop not in (self.thing, self.target, self.receptacle):
                 remove(root, "body", prop)
-
-    @functools.cached_property
-    def _contacts(self) -> Contacts:
-        return Contacts(self.model)
 
     def start(self, key: Key) -> Start:
         """Any pose in which nothing touches; the object in the hand, in the target or thrown."""
