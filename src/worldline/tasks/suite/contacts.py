@@ -67,28 +67,22 @@ class Contacts:
             geom = pairs[:, column]
             return center[geom] - half[geom], center[geom] + half[geom]
 
-        gaps = []
-        if len(self._round_pairs):
-            apart = jax.vmap(_between_segments)(
-                *ends(self._round_pairs, 0), *ends(self._round_pairs, 1)
-            )
-            gaps.append(apart - self._radius[self._round_pairs].sum(axis=1))
-        if len(self._on_planes):
-            plane = self._on_planes[:, 1]
-            heights = [
-                jnp.einsum("ij,ij->i", end - center[plane], frame[plane, :, 2])
-                for end in ends(self._on_planes, 0)
-            ]
-            gaps.append(jnp.minimum(*heights) - self._radius[self._on_planes[:, 0]])
-        if len(self._on_boxes):
-            box = self._on_boxes[:, 1]
-            local = [
-                jnp.einsum("ij,ijk->ik", end - center[box], frame[box])
-                for end in ends(self._on_boxes, 0)
-            ]
-            size = jnp.asarray(mj.geom_size[box], jnp.float32)
-            apart = jax.vmap(_segment_to_box)(local[0], local[1], size)
-            gaps.append(apart - self._radius[self._on_boxes[:, 0]])
+        pairs, plane, box = self._round_pairs, self._on_planes[:, 1], self._on_boxes[:, 1]
+        apart = jax.vmap(_between_segments)(*ends(pairs, 0), *ends(pairs, 1))
+        heights = [
+            jnp.einsum("ij,ij->i", end - center[plane], frame[plane, :, 2])
+            for end in ends(self._on_planes, 0)
+        ]
+        one, other = (
+            jnp.einsum("ij,ijk->ik", end - center[box], frame[box])
+            for end in ends(self._on_boxes, 0)
+        )
+        size = jnp.asarray(mj.geom_size[box], jnp.float32)
+        gaps = [
+            apart - self._radius[pairs].sum(axis=1),
+            jnp.minimum(*heights) - self._radius[self._on_planes[:, 0]],
+            jax.vmap(_segment_to_box)(one, other, size) - self._radius[self._on_boxes[:, 0]],
+        ]
         return jnp.min(jnp.concatenate(gaps))
 
     def free(self, qpos: Array) -> Array:
@@ -119,18 +113,13 @@ class _Links(NamedTuple):
 
 
 def _links(mj: mujoco.MjModel) -> _Links:
-    before, joints, starts, bodies, ends = [0], [-1], [True], [0], [0]
-    for body in range(1, mj.nbody):
-        hangs_on = ends[mj.body_parentid[body]]
-        first, count = int(mj.body_jntadr[body]), int(mj.body_jntnum[body])
-        for joint in range(first, first + count) if count else [-1]:
-            before.append(hangs_on)
-            joints.append(joint)
-            starts.append(joint in (first, -1))
-            bodies.append(body)
-            hangs_on = len(before) - 1
-        ends.append(hangs_on)
-    return _Links(*map(np.array, (before, joints, starts, ends, bodies)))
+    counts = np.maximum(mj.body_jntnum, 1)
+    body, ends = np.repeat(np.arange(mj.nbody), counts), np.cumsum(counts) - 1
+    links = np.arange(len(body))
+    of_body = links - (ends + 1 - counts)[body]  # counted from the first link of its body
+    before = np.where(of_body > 0, links - 1, ends[mj.body_parentid[body]])
+    joint = np.where(mj.body_jntnum[body] > 0, mj.body_jntadr[body] + of_body, -1)
+    return _Links(before, joint, of_body == 0, ends, body)
 
 
 def kinematics(
