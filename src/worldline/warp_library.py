@@ -15,7 +15,8 @@ def installed() -> bool:
 
 def has_nvidia() -> bool:
     """Whether Warp has an NVIDIA card to run on."""
-    return _has_driver() and bool(warp().is_cuda_available())
+    driver = any(map(ctypes.util.find_library, ("cuda", "nvcuda")))
+    return driver and bool(warp().is_cuda_available())
 
 
 @functools.cache
@@ -34,7 +35,3 @@ def mujoco_warp() -> Any:
     import mujoco_warp
 
     return mujoco_warp
-
-
-def _has_driver() -> bool:
-    return any(map(ctypes.util.find_library, ("cuda", "nvcuda")))

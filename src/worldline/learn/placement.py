@@ -73,7 +73,11 @@ def place(mesh: Mesh | None, state: S) -> S:
     places = jax.tree.leaves(
         jax.tree.map(layout, state, is_leaf=lambda node: isinstance(node, WorldsState))
     )
-    astray = [i for i, leaf in enumerate(leaves) if not _lies(leaf, places[i])]
+
+    def lies(leaf: Any, place: NamedSharding) -> bool:
+        return isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(place, leaf.ndim)
+
+    astray = [i for i, leaf in enumerate(leaves) if not lies(leaf, places[i])]
     if astray:
         move = _mover(tuple(places[i] for i in astray))
         for i, leaf in zip(astray, move(tuple(leaves[i] for i in astray)), strict=True):
@@ -94,7 +98,3 @@ def whole(mesh: Mesh | None, state: S) -> S:
 def _mover(places: tuple[NamedSharding, ...]) -> Callable[[tuple[Array, ...]], tuple[Array, ...]]:
     """A program that moves arrays to these places; between processes there is no other way."""
     return jax.jit(lambda leaves: leaves, out_shardings=places)
-
-
-def _lies(leaf: Any, place: NamedSharding) -> bool:
-    return isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(place, leaf.ndim)

@@ -193,8 +193,6 @@ def _positions(model: Model, qpos: NDArray) -> tuple[NDArray, NDArray]:
 def _smooth(path: NDArray, window: int) -> NDArray:
     """A moving average over `window` rows, straight lines unchanged up to their ends, `(T, 3)`."""
     half = min(window // 2, len(path) - 1)
-    if half < 1:
-        return path.copy()
     padded = np.pad(path, ((half, half), (0, 0)), mode="reflect", reflect_type="odd")
     kernel = np.full(2 * half + 1, 1 / (2 * half + 1))
     return np.stack([np.convolve(axis, kernel, mode="valid") for axis in padded.T], axis=1)
@@ -203,12 +201,8 @@ def _smooth(path: NDArray, window: int) -> NDArray:
 def _endless_floors(model: mujoco.MjModel, constants: World, views: NDArray) -> dict[str, NDArray]:
     """Constants of a world in which no floor has an edge that the camera comes near.
 
-    For physics a plane has no edges, but a robot that ran far would seem to hang in the air.
-
-    Args:
-        model: the model.
-        constants: the world's own constants.
-        views: the free camera of each frame, `(T, 6)`, as in `scene.VIEW`.
+    For physics a plane has no edges, but a robot that ran far would seem to hang in the air. The
+    views are the free camera of each frame, `(T, 6)`, as in `scene.VIEW`.
     """
     names = ("geom_size", "mat_texrepeat", "mat_texuniform")
     size, repeat, uniform = (np.array(constants.get(n, getattr(model, n))) for n in names)

@@ -24,6 +24,7 @@ LEGS = ("FL", "FR", "RL", "RR")
 
 #: Hip, thigh and knee of a leg that stands, rad.
 STANCE = (0.0, 0.7, -1.4)
+_STANDING = np.tile(np.array(STANCE, np.float32), len(LEGS))
 #: Height of the torso then, m.
 HEIGHT = 0.33
 _FOOT = 0.025
@@ -167,7 +168,7 @@ class QuadrupedJoystick(Task):
         heading_key, joints_key, velocity_key, command_key, memory_key = jax.random.split(key, 5)
         heading = jax.random.uniform(heading_key, minval=-jnp.pi, maxval=jnp.pi) / 2
         turn = jnp.stack([jnp.cos(heading), jnp.zeros(()), jnp.zeros(()), jnp.sin(heading)])
-        joints = self._stance() + 0.1 * jax.random.normal(joints_key, (12,))
+        joints = _STANDING + 0.1 * jax.random.normal(joints_key, (12,))
         memory = Memory(
             command=self.command(command_key),
             steps=jnp.int32(self._command_steps),
@@ -191,9 +192,6 @@ class QuadrupedJoystick(Task):
     def _command_steps(self) -> int:
         return max(1, round(self.command_time / self.control_timestep))
 
-    def _stance(self) -> Array:
-        return jnp.tile(jnp.array(STANCE), 4)
-
     @property
     def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """From -1 to 1 for each joint."""
@@ -202,7 +200,7 @@ class QuadrupedJoystick(Task):
     def control(self, action: Array, physics: PhysicsState, memory: Memory) -> Array:
         """Where to hold the joints, within their ranges, rad."""
         low, high = self.model.ctrlrange.T
-        return jnp.clip(self._stance() + self.action_scale * action, low, high)
+        return jnp.clip(_STANDING + self.action_scale * action, low, high)
 
     def torso(self, physics: PhysicsState) -> Array:
         """The torso's orientation, `(3, 3)`."""
@@ -224,7 +222,7 @@ class QuadrupedJoystick(Task):
                 self.velocity(physics),
                 physics.qvel[3:6],
                 self.torso(physics)[2],
-                physics.qpos[7:] - self._stance(),
+                physics.qpos[7:] - _STANDING,
                 0.1 * physics.qvel[6:],
                 memory.action,
                 memory.command,
@@ -249,7 +247,7 @@ class QuadrupedJoystick(Task):
             + self.tilt_cost * jnp.sum(up[:2] ** 2)
             + self.wobble_cost * jnp.sum(spin[:2] ** 2)
             + self.jerk_cost * jnp.sum((action - memory.action) ** 2)
-            + self.pose_cost * jnp.sum((after.qpos[7:] - self._stance()) ** 2)
+            + self.pose_cost * jnp.sum((after.qpos[7:] - _STANDING) ** 2)
         )
         fallen = (up[2] < 0.5) | (after.qpos[2] < 0.15)
         return Outcome(
