@@ -177,11 +177,7 @@ class _World:
 
 
 def _stack(options: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The options of all worlds, with `B` in front of each value, from those of each world.
-
-    Raises:
-        VariationError: the worlds have options of different names.
-    """
+    """The options of all worlds, with `B` in front of each value, from those of each world."""
     first, *others = ({name: dict(values) for name, values in each.items()} for each in options)
     names = {name: values.keys() for name, values in first.items()}
     if any({name: values.keys() for name, values in o.items()} != names for o in others):

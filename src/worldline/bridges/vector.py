@@ -237,7 +237,6 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         self._pack(state)
 
     def _pack(self, state: WorldsState) -> None:
-        """Puts the worlds into a state."""
         kind = jax.tree.structure(state)
         if kind not in self._steppers:
             same_step = self.autoreset_mode is AutoresetMode.SAME_STEP

@@ -176,11 +176,7 @@ def select(obs: Observation | Any, keys: Sequence[str]) -> Observed:
 
 
 def _as_numbers(part: Any, name: str) -> Any:
-    """A part of an observation as float32; a list, or a list of lists, becomes an array.
-
-    Raises:
-        TaskError: it holds something else.
-    """
+    """A part of an observation as float32; a list, or a list of lists, becomes an array."""
     if hasattr(part, "astype"):
         return part.astype(np.float32)
     try:

@@ -126,7 +126,6 @@ def _panels(columns: Mapping[str, NDArray]) -> dict[str, list[str]]:
 
 
 def _draw_returns(axes: Any, x: NDArray, columns: Mapping[str, NDArray]) -> None:
-    """Draws the return in training and in evaluation against `x`."""
     nothing = np.full(len(x), math.nan)
     train, mean, std = (columns.get(name, nothing) for name in (_TRAIN, _EVAL, _EVAL_STD))
     _line(axes, x, train, color=_TRAIN_COLOUR, lw=1.2, label="training")

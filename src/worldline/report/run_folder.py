@@ -334,11 +334,7 @@ def _append(path: Path) -> IO[str]:
 
 
 def _number(value: Any) -> float:
-    """A number of `metrics.jsonl`; null is one that was not finite.
-
-    Raises:
-        TypeError: it is none.
-    """
+    """A number of `metrics.jsonl`; null is one that was not finite."""
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):

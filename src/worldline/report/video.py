@@ -204,7 +204,6 @@ def _states(model: Model, given: Mapping[str, Any]) -> dict[str, NDArray]:
 
 
 def _check_views(views: Mapping[str, NDArray], frames: int) -> None:
-    """Refuses pictures that cannot stand beside the scene."""
     for name, view in views.items():
         if view.dtype != np.uint8 or view.ndim != 4 or (len(view), view.shape[3]) != (frames, 3):
             raise ConfigError(

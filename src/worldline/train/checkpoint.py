@@ -236,11 +236,7 @@ class _Content(NamedTuple):
     arrays: list[np.ndarray[Any, Any]]
 
     def tree(self, numbers: Any, like: PyTree, what: str) -> PyTree:
-        """The leaves with these numbers as a tree of the structure, shapes and types of `like`.
-
-        Raises:
-            RunError: a leaf has another type or shape; the error names the first one.
-        """
+        """The leaves with these numbers as a tree of the structure, shapes and types of `like`."""
         saved = [self.about["leaves"][number] for number in numbers]
         here, paths = _descriptions(like), jax.tree.leaves_with_path(like)
         named = [

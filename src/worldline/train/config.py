@@ -134,11 +134,7 @@ def _damage(folder: RunFolder) -> Iterator[None]:
 
 
 def _made(kind: Callable[..., T], saved: Any, what: str) -> T:
-    """Makes a dataclass from the values of all its fields.
-
-    Raises:
-        ConfigError: a field is missing, or is none of the class's, or its value is not right.
-    """
+    """Makes a dataclass from the values of all its fields, and of no others."""
     names = {field.name for field in dataclasses.fields(cast(Any, kind)) if field.init}
     saved = saved if isinstance(saved, Mapping) else {}
     for name in sorted(names ^ saved.keys()):
