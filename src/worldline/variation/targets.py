@@ -83,10 +83,22 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Objects:
-    """Objects of one kind by name, or the model's options. Their attributes are `Target`s."""
+    """Objects of one kind, or the model's options. Their attributes are `Target`s."""
 
     kind: str
     patterns: tuple[str, ...] = ()
+
+    def __call__(self, *names: str) -> Objects:
+        """The objects of these names, or of names that match patterns with `*` and `?`.
+
+        Raises:
+            VariationError: there are no names.
+        """
+        if not names:
+            raise VariationError(
+                f"{self.kind}() names no {self.kind}; give names, or patterns such as '*'"
+            )
+        return Objects(self.kind, names)
 
     def __getattr__(self, name: str) -> Target:
         if name.startswith("__"):
@@ -102,54 +114,24 @@ class Objects:
         raise VariationError(f"{owner} {name!r} that can vary{did_you_mean(name, known)}")
 
 
-#: Options of the model: `opt.gravity`.
+#: Bodies: `body("torso").mass`, `body("*_foot").inertia`.
+body = Objects("body")
+#: Joints, and their degrees of freedom: `joint("hip").damping`, `.range`.
+joint = Objects("joint")
+#: Geoms: `geom("floor").friction`.
+geom = Objects("geom")
+#: Sites: `site("grip").pos`.
+site = Objects("site")
+#: Tendons: `tendon("left").stiffness`.
+tendon = Objects("tendon")
+#: Actuators: `actuator("hip").gear`.
+actuator = Objects("actuator")
+#: Cameras: `camera("front").pos`.
+camera = Objects("camera")
+#: Lights: `light("sun").dir`.
+light = Objects("light")
+#: Options of the model, which have no names: `opt.gravity`.
 opt = Objects("option")
-
-
-def _objects(kind: str, patterns: tuple[str, ...]) -> Objects:
-    if not patterns:
-        raise VariationError(f"{kind}() names no {kind}; give names, or patterns such as '*'")
-    return Objects(kind, patterns)
-
-
-def body(*names: str) -> Objects:
-    """Bodies by name: `body("torso").mass`, `body("*_foot").inertia`."""
-    return _objects("body", names)
-
-
-def joint(*names: str) -> Objects:
-    """Joints by name, and their degrees of freedom: `joint("hip").damping`, `.range`."""
-    return _objects("joint", names)
-
-
-def geom(*names: str) -> Objects:
-    """Geoms by name: `geom("floor").friction`."""
-    return _objects("geom", names)
-
-
-def site(*names: str) -> Objects:
-    """Sites by name: `site("grip").pos`."""
-    return _objects("site", names)
-
-
-def tendon(*names: str) -> Objects:
-    """Tendons by name: `tendon("left").stiffness`."""
-    return _objects("tendon", names)
-
-
-def actuator(*names: str) -> Objects:
-    """Actuators by name: `actuator("hip").gear`."""
-    return _objects("actuator", names)
-
-
-def camera(*names: str) -> Objects:
-    """Cameras by name: `camera("front").pos`."""
-    return _objects("camera", names)
-
-
-def light(*names: str) -> Objects:
-    """Lights by name: `light("sun").dir`."""
-    return _objects("light", names)
 
 
 def as_target(target: TargetLike) -> Target:
