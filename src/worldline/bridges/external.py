@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from jax.dtypes import canonicalize_dtype
 
 from worldline.env.worlds import Step
 from worldline.errors import ConfigError, WorldlineError
@@ -103,7 +104,7 @@ class ExternalWorlds:
         self._mode, self._calls = mode, 0
         boxes, self._structure = jax.tree.flatten(_as_dict(obs))
         rows = (self.num_worlds,)
-        obs_specs = [((*rows, *box.shape), _dtype(box.dtype)) for box in boxes]
+        obs_specs = [((*rows, *box.shape), canonicalize_dtype(box.dtype)) for box in boxes]
         flags = [(rows, np.bool_), (rows, np.bool_)]
         self._specs = [((), np.int32), (rows, np.float32), *flags, *obs_specs, *obs_specs]
         self._name = f"external {next(_numbers)}"
@@ -199,18 +200,17 @@ class ExternalWorlds:
 
     def _own(self, obs: Any) -> Any:
         """Copies of an observation's arrays, in the dtypes that JAX computes with."""
-        return jax.tree.map(lambda x: np.array(x, _dtype(np.asarray(x).dtype)), _as_dict(obs))
+
+        def copied(x: Any) -> NDArray:
+            return np.array(x, canonicalize_dtype(np.asarray(x).dtype))
+
+        return jax.tree.map(copied, _as_dict(obs))
 
 
 def _as_dict(tree: Any) -> Any:
     """A mapping or a `Dict` space as a plain dict; any other observation or space as it is."""
     mapping = isinstance(tree, Mapping | gymnasium.spaces.Dict)
     return dict(tree.items()) if mapping else tree
-
-
-def _dtype(dtype: Any) -> Any:
-    """The dtype that JAX computes with: single precision in place of double."""
-    return jax.dtypes.canonicalize_dtype(dtype)
 
 
 def _with_rows(obs: Any, rows: NDArray, others: NDArray) -> Any:

@@ -77,7 +77,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         env = worlds.env
         self.worlds = worlds
         self.num_envs = worlds.num_worlds
-        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        modes = [mode.value for mode in AutoresetMode]
+        if autoreset_mode not in (*AutoresetMode, *modes):
+            hint = did_you_mean(str(autoreset_mode), modes)
+            raise ConfigError(f"there is no autoreset mode {autoreset_mode!r}{hint}")
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
         if render_mode not in (None, *RENDER_MODES):
             raise ConfigError(f"there is no render mode {render_mode!r}; give 'rgb_array', or None")
         self.render_mode = render_mode
@@ -278,15 +282,6 @@ def metadata(env: WorldlineEnv) -> dict[str, Any]:
     """Gymnasium's metadata of an environment: its render modes, and frames per second."""
     fps = max(1, round(1 / env.control_timestep))
     return {"render_modes": list(RENDER_MODES), "render_fps": fps}
-
-
-def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    if isinstance(mode, AutoresetMode):
-        return mode
-    names = [each.value for each in AutoresetMode]
-    if mode not in names:
-        raise ConfigError(f"there is no autoreset mode {mode!r}{did_you_mean(mode, names)}")
-    return AutoresetMode(mode)
 
 
 def _put_given(state: WorldsState, rows: NDArray, given: Parameters) -> WorldsState:

@@ -42,6 +42,7 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
         raise ConfigError(f"{str(out)!r} exists; move it, or give another file with --out")
     substeps = max(1, round(_CONTROL_TIMESTEP / model.timestep))
     forces = _motor_forces(model) if motors else {}
+    is_free = model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
     holds = model.mj.nkey and not motors and model.mj.key_ctrl[0].any()
     rest, words = _KEYFRAME_CONTROL if holds else _MIDDLE
     text = _TEMPLATE.substitute(
@@ -53,7 +54,7 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
         actuators="a motor on each hinge and slide"
         if motors
         else _listed(model, "actuator", "actuators"),
-        nobs=len(_observed(model)) + model.nv,
+        nobs=model.nq + model.nv - (2 if is_free else 0),
         nact=len(forces) or model.nu,
         control_timestep=f"{substeps * model.timestep:.6g}",
         timestep=f"{model.timestep:.6g}",
@@ -109,12 +110,6 @@ def _motor_table(forces: dict[str, float]) -> str:
 MOTORS = {{
 {rows}}}
 """
-
-
-def _observed(model: Model) -> range:
-    """The indices of `qpos` that a task observes, without x and y of a robot that moves freely."""
-    free = model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
-    return range(2 if free else 0, model.nq)
 
 
 def _identifier(stem: str) -> str:

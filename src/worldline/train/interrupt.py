@@ -31,7 +31,8 @@ def graceful_stop() -> Iterator[Callable[[], bool]]:
     # Python writes to this socket as soon as a signal arrives.
     watcher = threading.Thread(target=_watch, args=(reader, stop), daemon=True)
     watcher.start()
-    handlers = {number: signal.signal(number, _ignore) for number in _SIGNALS}
+    # Without a handler Python does not write there.
+    handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
     wakeup = signal.set_wakeup_fd(writer.fileno())
     try:
         yield stop.is_set
@@ -62,7 +63,3 @@ def _watch(reader: socket.socket, stop: threading.Event) -> None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - the user must see the effect of a signal
-
-
-def _ignore(*_: object) -> None:
-    """A handler that does nothing; without a handler Python does not write to the socket."""

@@ -56,7 +56,9 @@ def sweep(
     """
     if not axes:
         raise ConfigError("there is no context to go through; give one, as gravity=-15:-5:11")
-    env = with_features(env, axes)
+    if added := [name for name in axes if name not in env.context.names]:
+        shown = env.context.visible
+        env = env.but(context=Context((*env.context.requested, *added), visible=shown))
     env.context.complete(env.model, axes)
     points = np.array(list(itertools.product(*axes.values())), np.float32)
     at_once = min(len(points), max(1, _WORLDS // episodes))
@@ -72,10 +74,3 @@ def sweep(
         progress(min(1.0, (begin + at_once) / len(points)))
     shape = (*(len(values) for values in axes.values()), episodes)
     return np.concatenate(returns)[: len(points)].reshape(shape).astype(float)
-
-
-def with_features(env: Env, names: Mapping[str, Any]) -> Env:
-    """The environment with further context features, which the policy does not observe."""
-    added = [name for name in names if name not in env.context.names]
-    context = Context((*env.context.requested, *added), visible=env.context.visible)
-    return env.but(context=context) if added else env
