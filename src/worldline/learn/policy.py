@@ -141,11 +141,9 @@ def _act(
     policy: Policy, selected: Observed, memory: PyTree, key: Key | None
 ) -> tuple[Array, PyTree]:
     distribution, memory = _respond(policy, selected, memory)
-    raw = (
-        distribution.mean
-        if key is None
-        else distribution.at(jax.random.normal(key, distribution.mean.shape, jnp.float32))
-    )
+    raw = distribution.mean
+    if key is not None:
+        raw = distribution.at(jax.random.normal(key, raw.shape, jnp.float32))
     return policy.to_action(raw), memory
 
 

@@ -90,11 +90,8 @@ class OpenGLRenderer(Renderer):
         self._open_context()
         self._mjv = mujoco.MjvScene(self.scene.model, maxgeom=_MOST_GEOMS)
         flags = mujoco.mjtRndFlag
-        for flag in (
-            flags.mjRND_REFLECTION,
-            flags.mjRND_HAZE if for_people else flags.mjRND_SHADOW,
-        ):
-            self._mjv.flags[flag] = False
+        self._mjv.flags[flags.mjRND_REFLECTION] = False
+        self._mjv.flags[flags.mjRND_HAZE if for_people else flags.mjRND_SHADOW] = False
         self._has_sky = bool((model.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX).any())
         self._option = mujoco.MjvOption()
 

@@ -78,15 +78,11 @@ class WarpRenderer(Renderer):
         """Warp's model with each world's own constants in it."""
         if not names:
             return self._stored
-        own = {}
-        for name in names:
-            like = getattr(self._stored, name)
-            shape = getattr(self.scene.model, name).shape
-            values = [np.reshape(world[name], shape).astype(np.float32) for world in worlds]
-            own[name] = self._wp.array(np.stack(values), dtype=like.dtype)
         model = copy.copy(self._stored)
-        for name, array in own.items():
-            setattr(model, name, array)
+        for name in names:
+            dtype, shape = getattr(self._stored, name).dtype, getattr(self.scene.model, name).shape
+            values = [np.reshape(world[name], shape).astype(np.float32) for world in worlds]
+            setattr(model, name, self._wp.array(np.stack(values), dtype=dtype))
         return model
 
     def _context(self, lenses_vary: bool) -> Any:

@@ -91,7 +91,10 @@ class MLflow:
         self._metric = Metric
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db"))
         if run_id is None:
-            run = self._client.create_run(self._experiment(), run_name=folder.path.name)
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "worldline")
+            found = self._client.get_experiment_by_name(name)
+            experiment = found.experiment_id if found else self._client.create_experiment(name)
+            run = self._client.create_run(experiment, run_name=folder.path.name)
             run_id = run.info.run_id
             params = [Param(name, str(value)[:500]) for name, value in _flat(folder.config)]
             self._client.log_batch(run_id, params=params)
@@ -110,11 +113,6 @@ class MLflow:
         if self._last is not None:
             self._last.wait()
         self._client.set_terminated(self.id, "FAILED" if failed else "FINISHED")
-
-    def _experiment(self) -> str:
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "worldline")
-        experiment = self._client.get_experiment_by_name(name)
-        return experiment.experiment_id if experiment else self._client.create_experiment(name)
 
 
 TRACKERS: dict[str, type[Tracker]] = {"wandb": WeightsAndBiases, "mlflow": MLflow}

@@ -233,15 +233,12 @@ def _climb(learning: LearnerState, gradient: Actor) -> tuple[Actor, PyTree, Metr
     rate = numbers.learning_rate * _rate_left(learning)
     after = descend(_ADAM, learning.actor, bounded, learning.actor_optimizer, rate)
     actor, optimizer = jax.tree.map(lambda new, old: jnp.where(sound, new, old), after, before)
-    return (
-        actor,
-        optimizer,
-        {
-            "shac/grad_norm": jnp.where(sound, norm, 0.0),
-            "shac/exploded": 1.0 - sound.astype(jnp.float32),
-            "shac/action_std": jnp.exp(actor.log_std).mean(),
-        },
-    )
+    measured = {
+        "shac/grad_norm": jnp.where(sound, norm, 0.0),
+        "shac/exploded": 1.0 - sound.astype(jnp.float32),
+        "shac/action_std": jnp.exp(actor.log_std).mean(),
+    }
+    return actor, optimizer, measured
 
 
 def _rate_left(learning: LearnerState) -> Array:

@@ -125,18 +125,12 @@ class Manipulator(SuiteTask):
         arm_key, target_key, kind_key, object_key = jax.random.split(key, 4)
         qpos = self._arm(arm_key)
         steepest = np.pi / 3 if self.insert else np.pi
-        target = jax.random.uniform(
-            target_key,
-            (3,),
-            minval=jnp.array([-0.4, 0.1, -steepest]),
-            maxval=jnp.array([0.4, 0.4, steepest]),
-        )
-        anywhere = jax.random.uniform(
-            object_key,
-            (3,),
-            minval=jnp.array([-0.5, 0.0, 0.0]),
-            maxval=jnp.array([0.5, 0.7, 2 * np.pi]),
-        )
+
+        def within(key: Key, low: list[float], high: list[float]) -> Array:
+            return jax.random.uniform(key, (3,), minval=jnp.array(low), maxval=jnp.array(high))
+
+        target = within(target_key, [-0.4, 0.1, -steepest], [0.4, 0.4, steepest])
+        anywhere = within(object_key, [-0.5, 0.0, 0.0], [0.5, 0.7, 2 * np.pi])
         kind = jax.random.uniform(kind_key)
         in_hand, in_target = kind < _IN_HAND, kind >= 1 - _IN_TARGET
         place = jnp.where(in_hand, self._grasp(qpos), jnp.where(in_target, target, anywhere))

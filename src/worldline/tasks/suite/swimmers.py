@@ -170,13 +170,8 @@ class Swimmer(SuiteTask):
         reach = jnp.where(jax.random.bernoulli(near, 0.2), 0.3, 2.0)
         target = reach * jax.random.uniform(place, (2,), minval=-1.0, maxval=1.0)
         marks = {"geom_pos": "target", "light_pos": "target_light"}
-        return self.at_rest(
-            self.pose(pose),
-            variation={
-                field: moved(self.model, field, name, (0, 1), target)
-                for field, name in marks.items()
-            },
-        )
+        variation = {f: moved(self.model, f, name, (0, 1), target) for f, name in marks.items()}
+        return self.at_rest(self.pose(pose), variation=variation)
 
     def to_target(self, physics: PhysicsState) -> Array:
         """The vector from nose to target in the head's frame, `(2,)`, m."""
