@@ -42,6 +42,8 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
         raise ConfigError(f"{str(out)!r} exists; move it, or give another file with --out")
     substeps = max(1, round(_CONTROL_TIMESTEP / model.timestep))
     forces = _motor_forces(model) if motors else {}
+    listed = _listed(model, "actuator", "actuators")
+    actuators = "a motor on each hinge and slide" if motors else listed
     is_free = model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
     holds = model.mj.nkey and not motors and model.mj.key_ctrl[0].any()
     rest, words = _KEYFRAME_CONTROL if holds else _MIDDLE
@@ -51,9 +53,7 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
         mjcf=_path_in_python(mjcf, out),
         task="".join(word.capitalize() for word in name.split("_")) or "Robot",
         joints=_listed(model, "joint", "joints"),
-        actuators="a motor on each hinge and slide"
-        if motors
-        else _listed(model, "actuator", "actuators"),
+        actuators=actuators,
         nobs=model.nq + model.nv - (2 if is_free else 0),
         nact=len(forces) or model.nu,
         control_timestep=f"{substeps * model.timestep:.6g}",

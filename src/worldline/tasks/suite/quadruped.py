@@ -247,12 +247,9 @@ class QuadrupedEscape(Quadruped):
     def heights(self) -> NDArray:
         """Of the terrains, in units of the height field's: `(terrains, nrow, ncol)` float32."""
         field = named(read(self.file), "hfield", "terrain")
-        return np.stack(
-            [
-                _bowl(int(field.attrib["nrow"]), 2 * float(field.attrib["size"].split()[0]), rng)
-                for rng in np.random.default_rng(self.terrain_seed).spawn(self.terrains)
-            ]
-        )
+        nrow, size = int(field.attrib["nrow"]), 2 * float(field.attrib["size"].split()[0])
+        generators = np.random.default_rng(self.terrain_seed).spawn(self.terrains)
+        return np.stack([_bowl(nrow, size, generator) for generator in generators])
 
     def start(self, key: Key) -> Start:
         """Turned in any way, just above the middle of a terrain, at rest."""
@@ -374,7 +371,5 @@ class _Outline:
             kinds.mjGEOM_CYLINDER: size[:, 0] * aside + size[:, 1] * along,
             kinds.mjGEOM_ELLIPSOID: jnp.linalg.norm(size * down, axis=1),
         }
-        chosen = jnp.stack(
-            [jnp.where(self._kind == int(kind), r, 0.0) for kind, r in reach.items()]
-        )
-        return jnp.asarray(self._center) @ turn.T, chosen.sum(axis=0)
+        of_kinds = [jnp.where(self._kind == int(kind), r, 0.0) for kind, r in reach.items()]
+        return jnp.asarray(self._center) @ turn.T, jnp.stack(of_kinds).sum(axis=0)
