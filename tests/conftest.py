@@ -23,6 +23,11 @@ for name, value in _COMPILED.items():
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
+# `make elsewhere`: JAX's default device is not the one where worlds are simulated on a CPU.
+if "WORLDLINE_ELSEWHERE" in os.environ:
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.config.update("jax_default_device", jax.devices("cpu")[1])
+
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_debug_nans", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

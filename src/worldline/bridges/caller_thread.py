@@ -29,7 +29,7 @@ def jit_on_caller_thread(worlds: Worlds, function: Callable[..., R]) -> Callable
     are on an accelerator, or on several devices, this is `jax.jit`.
     """
     device = caller_device()
-    if worlds.mesh is not None or jax.default_backend() != "cpu" or device is None:
+    if worlds.device is None or worlds.device.platform != "cpu" or device is None:
         return jax.jit(function)
     here = SingleDeviceSharding(device)
     return raised_as_it_is(jax.jit(function, in_shardings=here, out_shardings=here))

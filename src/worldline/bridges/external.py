@@ -25,6 +25,7 @@ from worldline.env.worlds import Step
 from worldline.errors import ConfigError, WorldlineError
 from worldline.host.calls import HostCall, Spec
 from worldline.host.primitive import host_primitive
+from worldline.parallel.devices import cpu_device, put, unless_default
 from worldline.types import Array, ArrayLike, Key, NDArray, Observation
 
 #: Tell the environments of this process apart.
@@ -100,6 +101,7 @@ class ExternalWorlds:
         self.vector = env
         self.num_worlds = int(env.num_envs)
         self.mesh = None  # one process has the environment
+        self.device = cpu_device()
         self.env = ExternalEnv(action, obs)
         self._mode, self._calls = mode, 0
         boxes, self._structure = jax.tree.flatten(_as_dict(obs))
@@ -114,12 +116,13 @@ class ExternalWorlds:
         seed = int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max))
         obs, _ = self.vector.reset(seed=seed)
         self._calls += 1
-        return ExternalState(
+        state = ExternalState(
             obs=jax.tree.map(jnp.asarray, self._own(obs)),
             calls=jnp.int32(self._calls),
             steps=jnp.zeros(self.num_worlds, jnp.int32),
             episode_return=jnp.zeros(self.num_worlds, jnp.float32),
         )
+        return put(state, unless_default(self.device))
 
     def step(self, state: ExternalState, action: ArrayLike) -> tuple[ExternalState, Step]:
         """One transition of every world; see `Worlds.step`.

@@ -164,7 +164,7 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         elif drawn.any() and not set_state:
             self._shown = self._programs.begin(self._shown[WORLD], drawn)
         if set_state and tensordict is not None:
-            given = _as_argument(self._flat(tensordict, WORLD))
+            given = self._as_argument(self._flat(tensordict, WORLD))
             self._shown = self._programs.put(self._shown[WORLD], given, rows)
         self._waiting = self._waiting & ~rows
         shown = self._tensors(self._shown, None)
@@ -190,8 +190,8 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
     ) -> dict[str, torch.Tensor]:
         """One step, in one compiled program, of tensors with one axis `B`."""
         rows = (self.worlds.num_worlds,)
-        checked = self.worlds.env.check_action(_as_argument(action), rows)
-        start = (_as_argument(world), None if reals is None else _as_argument(reals))
+        checked = self.worlds.env.check_action(self._as_argument(action), rows)
+        start = (self._as_argument(world), None if reals is None else self._as_argument(reals))
         given, begun = self._programs.advance(*start, checked, mask)
         self._shown = begun | {name: given[name] for name in (WORLD, REALS) if name in given}
         ended = np.array(given["done"])[:, 0]
@@ -211,6 +211,18 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         if self._seed is None:
             self._seed = int(torch.randint(2**31, ()))
         return seed_keys(range(self._seed, self._seed + self.worlds.num_worlds))
+
+    def _as_argument(self, tensor: torch.Tensor) -> Any:
+        """A tensor as an argument of a compiled program, with the same memory where possible.
+
+        The program must end before the tensor changes, and return no part of its memory.
+        """
+        tensor = tensor.detach().contiguous()
+        if tensor.is_floating_point():
+            tensor = tensor.float()
+        if "cpu" in (tensor.device.type, self.worlds.env.device.platform):
+            return tensor.cpu().numpy()
+        return jax.dlpack.from_dlpack(tensor)
 
     def _mask(self, mask: torch.Tensor) -> NDArray:
         """A mask of worlds, `(B,)` bool."""
@@ -331,8 +343,8 @@ class _Pull(torch.autograd.Function):  # type: ignore[misc]
         *cotangents: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         named = dict(zip(env._step_names, cotangents, strict=True))
-        pulls = {name: _as_argument(named[name]) for name in env._programs.differentiable}
-        inputs = (_as_argument(tensor) for tensor in (world, reals, action))
+        pulls = {name: env._as_argument(named[name]) for name in env._programs.differentiable}
+        inputs = (env._as_argument(tensor) for tensor in (world, reals, action))
         pulled = jax.block_until_ready(env._programs.pull(*inputs, mask, pulls))
         return tuple(torch.from_dlpack(gradient).to(env.device) for gradient in pulled)
 
@@ -356,16 +368,3 @@ def _spec(space: gymnasium.spaces.Box, batch: torch.Size, device: Any) -> Any:
 def _known(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in a dtype that torch computes with: int32 in place of uint16."""
     return tensor.int() if tensor.dtype is torch.uint16 else tensor
-
-
-def _as_argument(tensor: torch.Tensor) -> Any:
-    """A tensor as an argument of a compiled program, with the same memory where possible.
-
-    The program must end before the tensor changes, and return no part of its memory.
-    """
-    tensor = tensor.detach().contiguous()
-    if tensor.is_floating_point():
-        tensor = tensor.float()
-    if tensor.device.type == "cpu" or jax.default_backend() == "cpu":
-        return tensor.cpu().numpy()
-    return jax.dlpack.from_dlpack(tensor)

@@ -14,6 +14,7 @@ from worldline.env.env import Env, EnvState
 from worldline.env.task import inputs_of, specs_of
 from worldline.errors import TaskError
 from worldline.keys import is_key
+from worldline.parallel.devices import computing_on
 from worldline.types import Array, Key, NDArray, PyTree, in_32_bits
 
 #: Numbers that two programs compute in another order may differ by this much.
@@ -53,7 +54,7 @@ def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
     if env.action_repeat > 1 or env.last_action:  # the checks need each control step of the task
         env = env.but(action_repeat=1, last_action=False)
     # The checks report a NaN as a fault; JAX's option would raise an error first.
-    with jax.debug_nans(False):
+    with jax.debug_nans(False), computing_on(env.device):
         calls, later_obs = _call_functions(env, seed)
         problems = [
             *_actions_are_bounded(env),

@@ -13,6 +13,7 @@ import numpy as np
 from worldline.env.check import finite_bounds
 from worldline.env.env import Env
 from worldline.model import Model
+from worldline.parallel.devices import put, unless_default
 from worldline.types import Array, Key, Variation
 from worldline.variation.domain import AbstractDomain, Domain, as_domain
 
@@ -79,11 +80,12 @@ def check_domain(
         return seen
 
     plain = {name: np.broadcast_to(x, (num_worlds, *x.shape)) for name, x in stored.items()}
-    alone, effects, warnings = np.asarray(run(plain)), {}, []
+    there = unless_default(env.device)
+    alone, effects, warnings = np.asarray(run(put(plain, there))), {}, []
     for name, part in parts.items():
         keys = jax.random.split(jax.random.key(seed), num_worlds)
         drawn = jax.vmap(lambda key, part=part: part(key, env.model, part.ranges))(keys)
-        moved = np.asarray(run({**plain, **drawn}))
+        moved = np.asarray(run(put({**plain, **drawn}, there)))
         apart = np.abs(moved - alone)
         effects[name] = float(np.nanmax(apart, initial=0.0))
         if not (apart > 1e-6 * (1 + np.abs(alone))).any():

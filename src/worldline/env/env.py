@@ -19,6 +19,7 @@ from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
+from worldline.parallel.devices import cpu_device, default_device
 from worldline.physics import Engine, make_physics
 from worldline.physics.base import PhysicsState, check_variation, picked
 from worldline.rendering.camera import Camera
@@ -127,6 +128,8 @@ class Env:
         self.task_specs = check_task(task)
         self.observer = Observer(task, self.context, cameras, last_action)
         self.physics = make_physics(physics, self.model, self.task_specs.reads)
+        #: Where its worlds are simulated: the CPU, or what is now JAX's default device.
+        self.device = cpu_device() if self.physics.on_cpu else default_device()
 
     @property
     def control_timestep(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,15 @@ from worldline.errors import ConfigError, VariationError
 from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
 from worldline.model import Model
+from worldline.parallel.devices import put, unless_default
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared
 from worldline.rendering.camera import Camera
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, Variation
 from worldline.variation.context import Selector, as_selector
 from worldline.variation.distributions import Distribution
 from worldline.variation.domain import AbstractDomain, Ranges, as_domain
+
+T = TypeVar("T")
 
 #: How a world's constants are drawn: a `Domain`, or a function `(key, model, ranges) -> variation`.
 DomainLike: TypeAlias = AbstractDomain | Callable[[Key, Model, Any], Variation]
@@ -124,6 +127,11 @@ class Worlds:
         made_of = (self.env, self.num_worlds, self.episode_length, *drawn)
         return type(self), (*made_of, None, self.mesh)
 
+    @property
+    def device(self) -> jax.Device | None:
+        """The device of the worlds, which is that of the environment; None: those of the mesh."""
+        return self.env.device if self.mesh is None else None
+
     def repeating(self, times: int) -> Worlds:
         """The same worlds with `times` times the action repeat of their environment."""
         return Worlds(
@@ -165,7 +173,8 @@ class Worlds:
         fixed = self._per_world(variation), self._per_world(context)
         self.env.context.complete(self.env.model, fixed[1])
         index = jnp.arange(self.num_worlds, dtype=jnp.int32)
-        return self._reset(key, index, fixed, self.ranges if ranges is None else _strong(ranges))
+        ranges = self.ranges if ranges is None else _strong(ranges)
+        return self._reset(*self._placed((key, index, fixed, ranges)))
 
     def step(
         self, state: WorldsState, action: ArrayLike, mask: ArrayLike | None = None
@@ -185,7 +194,8 @@ class Worlds:
         """
         check_not_forked()
         checked = self.env.check_action(action, (self.num_worlds,))
-        return self._step(state, checked, None if mask is None else self._check_mask(mask))
+        given = checked, None if mask is None else self._check_mask(mask)
+        return self._step(state, *self._placed(given))
 
     def after(self, state: WorldsState, action: Array, mask: Array | None = None) -> EnvState:
         """Every world after its action, and before any new episode begins.
@@ -208,7 +218,7 @@ class Worlds:
         Raises:
             ConfigError: the mask is not `(B,)`.
         """
-        return self._reset_where(state, self._check_mask(mask))
+        return self._reset_where(state, self._placed(self._check_mask(mask)))
 
     def stagger(self, state: WorldsState) -> WorldsState:
         """Shortens the present episodes so that the worlds' episodes end at different times.
@@ -221,6 +231,12 @@ class Worlds:
         cut = np.arange(self.num_worlds) * self.episode_length // self.num_worlds
         limit = jnp.asarray(self.episode_length - cut, jnp.int32)
         return dataclasses.replace(state, limit=limit)
+
+    def _placed(self, given: T) -> T:
+        """Arguments where the worlds are; within a compiled program, as they are."""
+        device = unless_default(self.device)
+        traced = device and any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given))
+        return given if traced else put(given, device)
 
     def _check_mask(self, mask: ArrayLike) -> Array | np.ndarray[Any, Any]:
         """A mask of worlds as bool `(B,)`; a NumPy array is copied, as in `Env.check_action`."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import abc
 import atexit
+import contextlib
 import ctypes
 import functools
 import itertools
+import math
 import threading
 import time
 import traceback
@@ -23,6 +25,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import numpy as np
+from jax.interpreters.mlir import emit_python_callback
 
 from worldline.host.ffi import (
     INSTANTIATE,
@@ -158,9 +161,13 @@ class _Process:
         """Ends every program that is under way, at its next call.
 
         A thread of XLA's that comes back to Python after Python's end never returns, and the
-        process would wait for it for good.
+        process would wait for it for good. Programs whose results are kept are waited for; of
+        others nobody knows but by their calls.
         """
         self.ends = True
+        for array in jax.live_arrays():
+            with contextlib.suppress(RuntimeError):  # what the program's last call raised
+                array.block_until_ready()
         while self.threads or time.monotonic() - self.last < _MOMENT:
             time.sleep(0.01)
 
@@ -211,6 +218,9 @@ def call_host(
 ) -> Sequence[Any]:
     """Lowers a primitive to a call of the host.
 
+    On a CPU the call reads and fills XLA's own memory. On any other platform it is a callback of
+    JAX's, for which every array is copied to the CPU and back.
+
     Args:
         ctx: the lowering's context; its `avals_in` are those of `operands`.
         call: what to call; of several calls with one name, the first that is still in use.
@@ -221,11 +231,36 @@ def call_host(
     Returns:
         An MLIR value for each of the context's `avals_out`.
     """
+    if ctx.module_context.platforms != ("cpu",):
+        results, _, life = emit_python_callback(
+            ctx,
+            lambda *arrays: call_now(call, arrays, lead),
+            None,
+            operands,
+            ctx.avals_in,
+            ctx.avals_out,
+            has_side_effect=has_side_effect,
+        )
+        ctx.module_context.add_keepalive(life)
+        return results
     _register()
     call = _calls.setdefault(call.name, call)
     ctx.module_context.add_keepalive(call)
     lowering = jax.ffi.ffi_lowering(_TARGET, has_side_effect=has_side_effect)
     return lowering(ctx, *operands, site=f"{lead} {call.name}")
+
+
+def call_now(call: HostCall, operands: Sequence[Any], lead: int) -> list[NDArray]:
+    """Calls the host with arrays whose first `lead` axes count worlds; returns such arrays."""
+    arrays = [np.asarray(x) for x in operands]
+    worlds = arrays[0].shape[:lead]
+    rows = [
+        np.ascontiguousarray(x.reshape((math.prod(x.shape[:lead]), *x.shape[lead:])))
+        for x in arrays
+    ]
+    results = [np.empty((math.prod(worlds), *shape), kind) for shape, kind in call.results]
+    call.bind(rows, results)()
+    return [x.reshape((*worlds, *x.shape[1:])) for x in results]
 
 
 @functools.cache

@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Primitive
 from jax.interpreters import batching, mlir
 
-from worldline.host.calls import HostCall, call_host
+from worldline.host.calls import HostCall, call_host, call_now
 from worldline.types import Array
 
 
@@ -107,12 +107,4 @@ def _result_avals(first: Any, *_: Any, call: HostCall, lead: int) -> list[jax.co
 
 
 def _evaluate(*operands: Array, call: HostCall, lead: int) -> list[Array]:
-    arrays = [np.asarray(x) for x in operands]
-    worlds = arrays[0].shape[:lead]
-    rows = [
-        np.ascontiguousarray(x.reshape((math.prod(x.shape[:lead]), *x.shape[lead:])))
-        for x in arrays
-    ]
-    results = [np.empty((math.prod(worlds), *shape), kind) for shape, kind in call.results]
-    call.bind(rows, results)()
-    return [jnp.asarray(x.reshape((*worlds, *x.shape[1:]))) for x in results]
+    return [jnp.asarray(x) for x in call_now(call, operands, lead)]

@@ -11,6 +11,7 @@ from worldline.env.worlds import Step
 from worldline.types import Array, Key, Observation
 
 if TYPE_CHECKING:
+    import jax
     import numpy as np
     from gymnasium import spaces
     from jax.sharding import Mesh
@@ -68,6 +69,10 @@ class BatchedEnv(Steppable[StateT], Protocol[StateT]):
     @property
     def env(self) -> EnvSpec:
         """The environment."""
+
+    @property
+    def device(self) -> jax.Device | None:
+        """The device of the worlds; None: several devices share them."""
 
     @property
     def mesh(self) -> Mesh | None:

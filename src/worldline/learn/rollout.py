@@ -13,6 +13,7 @@ from worldline.env.worlds import ContextLike, DomainLike, Worlds
 from worldline.errors import ConfigError
 from worldline.learn.batched_env import StateT, Steppable
 from worldline.learn.policy import Policy
+from worldline.parallel.devices import put, unless_default
 from worldline.types import Array, Key, Metrics, PyTree
 
 
@@ -178,7 +179,14 @@ def evaluator(
         carry = (state, policy.start(num_episodes), running, nothing, jnp.int32(0))
         return jax.lax.while_loop(lambda carry: carry[2].any(), step, carry)[3]
 
-    return jax.jit(evaluate)
+    compiled = jax.jit(evaluate)
+
+    def evaluate_there(
+        policy: Policy, key: Key, context: Mapping[str, Array] | None = None
+    ) -> Evaluation:
+        return compiled(*put((policy, key, context), unless_default(worlds.device)))
+
+    return evaluate_there
 
 
 class Trajectory(NamedTuple):
@@ -198,10 +206,10 @@ def record(
     env: Env, policy: Policy, key: Key, steps: int, *, deterministic: bool = True
 ) -> Trajectory:
     """Records one episode of a policy, until it ends or `steps` control steps are over."""
-    reset_key, action_key = jax.random.split(key)
+    there = unless_default(env.device)
 
     @jax.jit
-    def play(policy: Policy) -> tuple[Any, Any]:
+    def play(policy: Policy, reset_key: Key, action_key: Key) -> tuple[Any, Any]:
         def step(carry: Any, time: Array) -> tuple[Any, Any]:
             state, memory = carry
             noise = None if deterministic else jax.random.fold_in(action_key, time)
@@ -215,7 +223,8 @@ def record(
         carry = start, policy.start()
         return start.variation, jax.lax.scan(step, carry, jnp.arange(steps))[1]
 
-    variation, (qpos, shown, reward, ended) = play(policy)
+    policy, reset_key, action_key = put((policy, *jax.random.split(key)), there)
+    variation, (qpos, shown, reward, ended) = play(policy, reset_key, action_key)
     length = int(jnp.argmax(ended)) + 1 if bool(ended.any()) else steps
     shown = {name: value[:length] for name, value in shown.items()}
     return Trajectory(qpos[:length], shown, reward[:length], dict(variation))

@@ -150,6 +150,8 @@ class Physics(abc.ABC):
     name: ClassVar[str]
     differentiable: ClassVar[bool] = False
     """Whether JAX can differentiate through `start` and `step`."""
+    on_cpu: bool = False
+    """Whether it simulates on the CPU, whatever other devices JAX has."""
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         for name in reads.named:

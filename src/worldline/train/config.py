@@ -26,6 +26,7 @@ from worldline.rendering.camera import Camera, image_names
 from worldline.report import RunFolder
 from worldline.settings import Count, Number, Range, Seed, check_settings
 from worldline.tasks.registry import list_tasks, task_class
+from worldline.train.learner_device import LearnerDevice
 from worldline.variation.domain import AbstractDomain
 
 T = TypeVar("T")
@@ -50,6 +51,9 @@ class TrainConfig:
     context: tuple[str, ...] = ()
     """Context features and their distributions, from which each episode draws: gravity=-12:-8
     (uniform), friction=0.5,1.0 (a choice), viscosity=0.1 (constant)."""
+    learner_device: LearnerDevice = "auto"
+    """Where to learn; the engine says where worlds are simulated. auto: on the accelerator, if
+    there is one, where the worlds are there or gradient steps are large; else on the CPU."""
     out: Path | None = None
     """The run folder, new or empty; by default runs/<task>-<time>-s<seed>."""
     init_from: Path | None = None

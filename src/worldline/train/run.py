@@ -29,6 +29,7 @@ from worldline.learn.population import population
 from worldline.learn.rollout import Evaluation, evaluator, record
 from worldline.learn.run import Learner, run
 from worldline.parallel.cluster import any_of, check_same, is_first, of_first, report_lost_process
+from worldline.parallel.devices import computing_on
 from worldline.report import ProgressDisplay, RunFolder, render_episode
 from worldline.report.inputs import as_picture, seen_frames, write_inputs
 from worldline.report.run_folder import library_versions
@@ -49,6 +50,7 @@ from worldline.train.config import (
     resolved_config,
     run_config,
 )
+from worldline.train.learner_device import choose
 from worldline.train.memory import check_memory
 from worldline.train.records import Records
 from worldline.train.trackers import Trackers, check_trackers
@@ -66,7 +68,9 @@ MakeLearner: TypeAlias = Callable[[Worlds, Any], Learner[Any]]
 _NEVER: StopSignal = contextlib.nullcontext(lambda: False)
 
 #: Values of `TrainConfig` that may change when a run is resumed: its numbers do not depend on them.
-_MAY_CHANGE = {"steps", "out", "evaluations", "eval_episodes", "video", "track", "quiet"}
+_MAY_CHANGE = {
+    "steps", "out", "evaluations", "eval_episodes", "video", "track", "quiet", "learner_device",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,17 +133,18 @@ def train(
     began = time.perf_counter() if began is None else began
     check_trackers(config.track)
     algorithm = reading_all(algorithm, env)
-    job = _prepare(env, config, algorithm, make_learner, mesh)
-    learner = begin_from(config.init_from, job.learner, config.init_parts)
     resolved = resolved_config(task, env, config, algorithm)
-    with contextlib.ExitStack() as stack:
+    where = choose(config.learner_device, env, algorithm)
+    with computing_on(where.device), contextlib.ExitStack() as stack:
+        job = _prepare(env, config, algorithm, make_learner, mesh)
+        learner = begin_from(config.init_from, job.learner, config.init_parts)
         stopped = stack.enter_context(stop_signal)
         folder = None
         if is_first():
             folder = stack.enter_context(RunFolder.create(config.out, resolved))
         missing = resolved["not_rebuilt"]
         note = f"this folder cannot make its environment again: {missing}; resume it with env="
-        notes = (note,) if missing else ()
+        notes = tuple(line for line in (missing and note, where.note) if line)
         return _go_on(job, folder, lambda: _first_state(learner, config, notes), began, stopped)
 
 
@@ -176,7 +181,7 @@ def resume(
         TrainingDivergedError, LostProcessError: as in `train`.
     """
     began = time.perf_counter() if began is None else began
-    with stop_signal as stopped, RunFolder.open(path) as folder:
+    with stop_signal as stopped, RunFolder.open(path) as folder, contextlib.ExitStack() as stack:
         if is_first():
             folder.lock()
         config = run_config(folder, steps, quiet)
@@ -185,7 +190,10 @@ def resume(
             env = environment_of(folder)
         else:
             check_environment(folder, env)
-        job = _prepare(env, config, algorithm_of(folder), make_learner, mesh)
+        algorithm = algorithm_of(folder)
+        where = choose(config.learner_device, env, algorithm)
+        stack.enter_context(computing_on(where.device))
+        job = _prepare(env, config, algorithm, make_learner, mesh)
 
         def begin() -> Checkpoint:
             like = jax.eval_shape(_members(job.learner, config).init, _keys(config)[0])

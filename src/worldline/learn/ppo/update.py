@@ -46,6 +46,7 @@ from worldline.learn.returns import (
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
 from worldline.learn.shuffle import shuffled
+from worldline.parallel.devices import apart, put
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, mean_over_shares, split
 from worldline.rendering.camera import image_names
 from worldline.types import Array, Key, Metrics, Observation, PyTree
@@ -70,6 +71,10 @@ class LearnerState(eqx.Module):
     updates: Array
     """Updates so far, `()` int32."""
     key: Key
+
+    def that_acts(self) -> LearnerState:
+        """The state without what acting does not read, which need not travel between devices."""
+        return dataclasses.replace(self, optimizer=(), critic_memory=())
 
 
 class PPOState(eqx.Module):
@@ -103,7 +108,7 @@ def ppo(
     rollout: Unroll = unroll,
     curriculum: Curriculum | None = None,
 ) -> Learner[PPOState]:
-    """PPO on worlds.
+    """PPO on worlds. It acts where they live, and learns on what is JAX's default device now.
 
     Args:
         worlds: where to act; as many as `config.num_worlds`.
@@ -129,17 +134,21 @@ def ppo(
         jax.jit(functools.partial(function, pieces)) for function in (_begin, _act, _learn_from)
     )
 
+    here, there = apart(worlds.device)
+
     def init(key: Key) -> PPOState:
         worlds_key, act_key, learn_key = jax.random.split(as_key(key), 3)
         state = worlds.stagger(worlds.reset(worlds_key))
-        learning = begin(learn_key, state.obs)
+        learning = begin(learn_key, put(state.obs, there))
         memory = learning.networks.actor.start(config.num_worlds)
-        return PPOState(CollectorState(state, memory, act_key), learning)
+        return PPOState(put(CollectorState(state, memory, act_key), here), learning)
 
     def update(state: PPOState) -> tuple[PPOState, Metrics]:
-        acting, taken, summary = act(state.acting, state.learning)
-        learning, ranges, metrics = learn_from(state.learning, taken, state.acting, acting, summary)
-        return PPOState(acting.with_ranges(ranges), learning), metrics
+        before = put(state.acting, here)
+        after, taken, summary = act(before, put(state.learning.that_acts(), here))
+        given = taken, before.memory, after.worlds.obs, after.worlds.ranges, summary
+        learning, ranges, metrics = learn_from(put(state.learning, there), *put(given, there))
+        return PPOState(after.with_ranges(put(ranges, here)), learning), metrics
 
     return Learner(
         init=init,
@@ -211,17 +220,18 @@ def _learn_from(
     pieces: Pieces,
     learning: LearnerState,
     rollout: Rollout,
-    before: CollectorState,
-    after: CollectorState,
+    memory: PyTree,
+    next_obs: Observation,
+    ranges: Ranges,
     summary: Metrics,
 ) -> tuple[LearnerState, Ranges, Metrics]:
     """Learning from a rollout, and the ranges that later episodes are drawn from. Pure."""
     samples, learning = prepare(
-        pieces.config, learning, rollout, before.memory, after.worlds.obs, pieces.advantage
+        pieces.config, learning, rollout, memory, next_obs, pieces.advantage
     )
     learning, measured = learn(pieces, learning, samples)
     metrics = update_metrics(summary, measured)
-    return learning, moved(pieces.curriculum, metrics, after.worlds.ranges), metrics
+    return learning, moved(pieces.curriculum, metrics, ranges), metrics
 
 
 def prepare(

@@ -42,6 +42,7 @@ from worldline.learn.run import Learner
 from worldline.learn.sac.config import SACConfig
 from worldline.learn.sac.loss import Batch, actor_loss, batch_of, critic_loss, soft_target
 from worldline.learn.sac.networks import Networks, initial_networks, squashed
+from worldline.parallel.devices import apart, default_device, put
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
@@ -86,7 +87,7 @@ class SACState(eqx.Module):
 def sac(
     worlds: BatchedEnv[Any], config: SACConfig, *, curriculum: Curriculum | None = None
 ) -> Learner[SACState]:
-    """SAC on worlds.
+    """SAC on worlds. It acts where they live, and learns on what is JAX's default device now.
 
     Args:
         worlds: where to act; as many as `config.num_worlds`.
@@ -128,20 +129,24 @@ def sac(
         metrics = update_metrics(summary, measured)
         return learning, replay, moved(curriculum, metrics, ranges), key, metrics
 
+    here, there = apart(worlds.device)
+
     def init(key: Key) -> SACState:
         worlds_key, act_key, begin_key, learn_key = jax.random.split(as_key(key), 4)
         state = worlds.reset(worlds_key)
         _check_memory(config, state.obs, low.shape[0])
-        learning, replay = begin(begin_key, state.obs)
-        return SACState(CollectorState(state, (), act_key), learning, replay, learn_key)
+        learning, replay = begin(begin_key, put(state.obs, there))
+        acting = put(CollectorState(state, (), act_key), here)
+        return SACState(acting, learning, replay, learn_key)
 
     def updating(learn_from: Callable[..., Any]) -> Callable[[SACState], tuple[SACState, Metrics]]:
         def update(state: SACState) -> tuple[SACState, Metrics]:
-            acting, rollout, summary = act(state.acting, policy(state.learning))
-            learning, replay, ranges, key, metrics = learn_from(
-                state.learning, state.replay, acting.worlds.ranges, state.key, rollout, summary
-            )
-            return SACState(acting.with_ranges(ranges), learning, replay, key), metrics
+            acts = put(policy(state.learning), here)
+            acting, rollout, summary = act(put(state.acting, here), acts)
+            given = put((acting.worlds.ranges, state.key, rollout, summary), there)
+            kept = put((state.learning, state.replay), there)
+            learning, replay, ranges, key, metrics = learn_from(*kept, *given)
+            return SACState(acting.with_ranges(put(ranges, here)), learning, replay, key), metrics
 
         return update
 
@@ -182,7 +187,7 @@ def _check_memory(config: SACConfig, obs: Observation, nact: int) -> None:
         shapes = jax.eval_shape(lambda: Replay.empty(capacity, kept_obs, nact))
         return sum(x.dtype.itemsize * x.size for x in jax.tree.leaves(shapes))
 
-    times, room = 1, (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    times, room = 1, (default_device().memory_stats() or {}).get("bytes_limit", 0)
     if not room and hasattr(os, "sysconf"):  # a CPU, not on Windows
         times, room = 2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     needed = times * size(config.replay_capacity)

@@ -44,6 +44,7 @@ from worldline.learn.run import Learner
 from worldline.learn.shac.adjoints import BoundedAdjoints
 from worldline.learn.shac.config import SHACConfig
 from worldline.learn.shuffle import shuffled
+from worldline.parallel.devices import apart, put
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 
 
@@ -87,7 +88,7 @@ class SHACState(eqx.Module):
 
 
 def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
-    """SHAC on worlds.
+    """SHAC on worlds. It acts and learns where they live, since its gradient goes through them.
 
     Args:
         worlds: where to act; as many as `config.num_worlds`.
@@ -133,12 +134,16 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
     begin = jax.jit(functools.partial(_begin, config, nact=low.shape[0]))
     learn_from = jax.jit(functools.partial(learn, config))
 
+    here, _ = apart(worlds.device)
+
     def init(key: Key) -> SHACState:
         worlds_key, act_key, begin_key = jax.random.split(as_key(key), 3)
         state = worlds.stagger(worlds.reset(worlds_key))
-        return SHACState(CollectorState(state, (), act_key), begin(begin_key, state.obs))
+        learning = begin(begin_key, state.obs)
+        return put(SHACState(CollectorState(state, (), act_key), learning), here)
 
     def update(state: SHACState) -> tuple[SHACState, Metrics]:
+        state = put(state, here)
         acting, (actor, optimizer), segment, metrics = improve(state.acting, state.learning)
         learning, measured = learn_from(state.learning, segment)
         learning = dataclasses.replace(learning, actor=actor, actor_optimizer=optimizer)

@@ -84,6 +84,7 @@ class NativePhysics(Physics):
 
     name = "native"
     differentiable = True
+    on_cpu = True
 
     def __init__(
         self,

@@ -85,6 +85,7 @@ class WarpPhysics(ArrayPhysics):
         with warp().ScopedDevice("cpu"):
             converted(model.mj, (), {})
         check_reads(reads)
+        self.on_cpu = jax.default_backend() != "gpu"
         self.pool = BatchPool(model, reads, Capacity(nconmax, njmax), deterministic)
         """The memory of its calls."""
         self.programs: dict[tuple[Operation, int], Callable[..., Any]] = {}

@@ -1,0 +1,81 @@
+"""The device on which a run learns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import jax
+
+from worldline.env.env import Env
+from worldline.errors import ConfigError
+from worldline.learn.algorithms import name_of_algorithm
+from worldline.parallel.devices import cpu_device, default_device
+from worldline.rendering.camera import image_names
+
+LearnerDevice: TypeAlias = Literal["auto", "cpu", "gpu"]
+
+#: Multiplications in a gradient step from which an accelerator learns sooner than a CPU. A step
+#: there takes half a millisecond however small it is, in which a CPU of 16 cores makes about so
+#: many. An estimate: it has not been measured on a card.
+_WORTH_AN_ACCELERATOR = 2**25
+
+
+class Chosen(NamedTuple):
+    """Where a run learns."""
+
+    device: jax.Device
+    note: str
+    """A line that says which device and why; empty where there is no choice."""
+
+
+def choose(wanted: LearnerDevice, env: Env, algorithm: Any) -> Chosen:
+    """Chooses where to learn; worlds are simulated on `env.device` in any case.
+
+    Args:
+        wanted: `"auto"` is the worlds' own device if that is an accelerator; else an accelerator
+            if there is one and a gradient step is large enough to learn sooner there.
+        env: where to act.
+        algorithm: the configuration of the algorithm.
+
+    Raises:
+        ConfigError: it shall be a GPU, and JAX has none.
+    """
+    accelerator = next((d for d in jax.local_devices() if d.platform != "cpu"), None)
+    if accelerator is None:
+        if wanted == "gpu":
+            raise ConfigError(
+                "learner_device is 'gpu', but JAX has no accelerator here; give cpu or auto, or "
+                "install JAX for the card, as with pip install 'worldline[cuda]'"
+            )
+        at_once = wanted == "auto"
+        return Chosen(default_device() if at_once else cpu_device(), "")
+    acts_on_cpu = env.device.platform == "cpu"
+    if name_of_algorithm(algorithm) == "shac":
+        return Chosen(env.device, "")
+    if wanted == "auto":
+        worth = not acts_on_cpu or _worth_an_accelerator(env, algorithm)
+        why = "the worlds are there" if not acts_on_cpu else "its gradient steps are large"
+        why = why if worth else "its gradient steps are small"
+        device = accelerator if worth else cpu_device()
+    else:
+        why = f"--learner-device {wanted}"
+        device = accelerator if wanted == "gpu" else cpu_device()
+    acts = env.device.device_kind if not acts_on_cpu else "the CPU"
+    learns = device.device_kind if device.platform != "cpu" else "the CPU"
+    return Chosen(device, f"worlds on {acts}, learning on {learns}: {why}")
+
+
+def _worth_an_accelerator(env: Env, algorithm: Any) -> bool:
+    """Whether a gradient step is large: images, or many samples in wide layers."""
+    if image_names(algorithm.obs_read):
+        return True
+    minibatches = getattr(algorithm, "minibatches", 1)
+    samples = getattr(algorithm, "batch_size", algorithm.steps_per_update // minibatches)
+    space = env.observation_space
+    parts = getattr(space, "spaces", {"state": space})
+    observed = sum(math.prod(parts[name].shape) for name in algorithm.actor_obs)
+    layers = (observed, *algorithm.actor_hidden), (observed, *algorithm.critic_hidden)
+    weights = sum(a * b for sizes in layers for a, b in itertools.pairwise(sizes))
+    return 3 * samples * weights >= _WORTH_AN_ACCELERATOR
