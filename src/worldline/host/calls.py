@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import abc
 import atexit
-import contextlib
 import ctypes
 import functools
 import itertools
@@ -123,6 +122,9 @@ class _CallSite:
 
 _TARGET = "worldline_host"
 
+#: The platforms of programs whose memory the host reads and fills itself.
+_DIRECT = ("cpu",)
+
 #: The calls of programs that are being compiled, or may run, by name.
 _calls: weakref.WeakValueDictionary[str, HostCall] = weakref.WeakValueDictionary()
 
@@ -133,6 +135,9 @@ _numbers = itertools.count(1)
 
 #: When the process ends, programs are over after so long (s) without a call.
 _MOMENT = 0.2
+
+#: So long (s) the end of a process waits for programs that may call no more.
+_LONGEST = 5.0
 
 
 class _Process:
@@ -161,14 +166,15 @@ class _Process:
         """Ends every program that is under way, at its next call.
 
         A thread of XLA's that comes back to Python after Python's end never returns, and the
-        process would wait for it for good. Programs whose results are kept are waited for; of
-        others nobody knows but by their calls.
+        process would wait for it for good. Of a program whose results are kept, JAX knows whether
+        it is under way; of others, their calls tell.
         """
-        self.ends = True
-        for array in jax.live_arrays():
-            with contextlib.suppress(RuntimeError):  # what the program's last call raised
-                array.block_until_ready()
-        while self.threads or time.monotonic() - self.last < _MOMENT:
+        self.ends, kept, began = True, jax.live_arrays(), time.monotonic()
+        while (
+            self.threads
+            or (now := time.monotonic()) - self.last < _MOMENT
+            or (now - began < _LONGEST and not all(array.is_ready() for array in kept))
+        ):
             time.sleep(0.01)
 
 
@@ -231,7 +237,7 @@ def call_host(
     Returns:
         An MLIR value for each of the context's `avals_out`.
     """
-    if ctx.module_context.platforms != ("cpu",):
+    if ctx.module_context.platforms != _DIRECT:
         results, _, life = emit_python_callback(
             ctx,
             lambda *arrays: call_now(call, arrays, lead),
