@@ -7,6 +7,7 @@ import math
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
+from jax.sharding import Mesh
 
 from worldline.env.env import Env
 from worldline.errors import ConfigError
@@ -65,6 +66,25 @@ def choose(wanted: LearnerDevice, env: Env, algorithm: Any) -> Chosen:
     acts = env.device.device_kind if not acts_on_cpu else "the CPU"
     learns = device.device_kind if device.platform != "cpu" else "the CPU"
     return Chosen(device, f"worlds on {acts}, learning on {learns}: {why}")
+
+
+def sharing(mesh: Mesh | None, env: Env) -> Mesh | None:
+    """The devices of a mesh that share worlds; None: one device has them all.
+
+    Several accelerators of a process share no worlds that are simulated on its CPU: one learns.
+
+    Raises:
+        ConfigError: they are of several processes.
+    """
+    if mesh is None or mesh.devices.flat[0].platform == env.device.platform:
+        return mesh
+    if jax.process_count() > 1:
+        raise ConfigError(
+            f"{jax.process_count()} processes with {mesh.devices.flat[0].device_kind} cannot share "
+            f"worlds of the engine {env.physics.name!r}, which simulates on a CPU; set "
+            "JAX_PLATFORMS=cpu, or use physics='mjx' or physics='warp'"
+        )
+    return None
 
 
 def _worth_an_accelerator(env: Env, algorithm: Any) -> bool:

@@ -50,7 +50,7 @@ from worldline.train.config import (
     resolved_config,
     run_config,
 )
-from worldline.train.learner_device import choose
+from worldline.train.learner_device import choose, sharing
 from worldline.train.memory import check_memory
 from worldline.train.records import Records
 from worldline.train.trackers import Trackers, check_trackers
@@ -237,6 +237,7 @@ def _prepare(
             f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
             "seeds cannot; give seeds 1, or devices 1"
         )
+    mesh = sharing(mesh, env)
     check_memory(env, algorithm, mesh)
     make = make or find_algorithm(name_of_algorithm(algorithm)).learner
     domain, context = find_domain(env.task, config.domain), read_draws(config.context) or None
