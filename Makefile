@@ -65,6 +65,7 @@ core:
 
 nightly: test parity
 	$(MAKE) core FILES=1
+	WORLDLINE_ELSEWHERE=1 $(MAKE) fast
 	$(PARITY)/bin/python -m pytest -n auto tests/physics/test_every_field.py -k native
 	$(pytest) -m exhaustive
 

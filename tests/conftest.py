@@ -23,7 +23,7 @@ for name, value in _COMPILED.items():
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
-# `make elsewhere`: JAX's default device is not the one where worlds are simulated on a CPU.
+# In CI's core tests JAX's default device is not the one where worlds are simulated on a CPU.
 if "WORLDLINE_ELSEWHERE" in os.environ:
     jax.config.update("jax_num_cpu_devices", 2)
     jax.config.update("jax_default_device", jax.devices("cpu")[1])

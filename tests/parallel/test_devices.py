@@ -29,7 +29,7 @@ from worldline.train.learner_device import choose
 
 
 def test_one_device_shares_with_nobody():
-    mesh = world_mesh()
+    mesh = world_mesh(jax.devices()[:1])
     env = worldline.make("robot/reach", physics="fake")
     learner = ppo(worldline.Worlds(env, 2), PPOConfig(num_worlds=2, unroll_length=8))
     assert mesh is None

@@ -55,7 +55,8 @@ def steps(env: worldline.Env) -> Any:
     worlds = worldline.Worlds(env, B, domain=DOMAIN)
     state = worlds.reset(jax.random.key(0))
     for _ in range(3):
-        state, step = worlds.step(state, jnp.ones((B, 1)), np.array([True, True, False, True]))
+        action = jax.device_put(jnp.ones((B, 1)), jax.devices()[int(sys.argv[1])])
+        state, step = worlds.step(state, action, np.array([True, True, False, True]))
     return told(state=worlds.reset_where(state, jnp.arange(B) < 2), step=step)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,6 @@ from worldline.types import Array, ArrayLike, Key, Metrics, Observation, Variati
 from worldline.variation.context import Selector, as_selector
 from worldline.variation.distributions import Distribution
 from worldline.variation.domain import AbstractDomain, Ranges, as_domain
-
-T = TypeVar("T")
 
 #: How a world's constants are drawn: a `Domain`, or a function `(key, model, ranges) -> variation`.
 DomainLike: TypeAlias = AbstractDomain | Callable[[Key, Model, Any], Variation]
@@ -174,7 +172,9 @@ class Worlds:
         self.env.context.complete(self.env.model, fixed[1])
         index = jnp.arange(self.num_worlds, dtype=jnp.int32)
         ranges = self.ranges if ranges is None else _strong(ranges)
-        return self._reset(*self._placed((key, index, fixed, ranges)))
+        given = key, index, fixed, ranges
+        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given))
+        return self._reset(*(given if traced else put(given, unless_default(self.device))))
 
     def step(
         self, state: WorldsState, action: ArrayLike, mask: ArrayLike | None = None
@@ -195,7 +195,7 @@ class Worlds:
         check_not_forked()
         checked = self.env.check_action(action, (self.num_worlds,))
         given = checked, None if mask is None else self._check_mask(mask)
-        return self._step(state, *self._placed(given))
+        return self._step(state, *(_beside(state, x) for x in given))
 
     def after(self, state: WorldsState, action: Array, mask: Array | None = None) -> EnvState:
         """Every world after its action, and before any new episode begins.
@@ -218,7 +218,7 @@ class Worlds:
         Raises:
             ConfigError: the mask is not `(B,)`.
         """
-        return self._reset_where(state, self._placed(self._check_mask(mask)))
+        return self._reset_where(state, _beside(state, self._check_mask(mask)))
 
     def stagger(self, state: WorldsState) -> WorldsState:
         """Shortens the present episodes so that the worlds' episodes end at different times.
@@ -231,12 +231,6 @@ class Worlds:
         cut = np.arange(self.num_worlds) * self.episode_length // self.num_worlds
         limit = jnp.asarray(self.episode_length - cut, jnp.int32)
         return dataclasses.replace(state, limit=limit)
-
-    def _placed(self, given: T) -> T:
-        """Arguments where the worlds are; within a compiled program, as they are."""
-        device = unless_default(self.device)
-        traced = device and any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given))
-        return given if traced else put(given, device)
 
     def _check_mask(self, mask: ArrayLike) -> Array | np.ndarray[Any, Any]:
         """A mask of worlds as bool `(B,)`; a NumPy array is copied, as in `Env.check_action`."""
@@ -310,6 +304,15 @@ class Worlds:
             stepped = self._episodes.resample(stepped, due)
         fresh = self._episodes.reset_rows(stepped, ended)
         return fresh, Step(fresh.obs, reward, terminated, truncated, stepped.obs, metrics)
+
+
+def _beside(state: WorldsState, given: Any) -> Any:
+    """An argument for worlds; one that somebody has placed elsewhere comes to where they are."""
+    where = state.steps
+    if isinstance(given, jax.core.Tracer) or isinstance(where, jax.core.Tracer):
+        return given
+    placed = isinstance(given, jax.Array) and given.committed and len(where.devices()) == 1
+    return put(given, where.device) if placed and given.devices() != where.devices() else given
 
 
 def _strong(ranges: Ranges) -> Ranges:
