@@ -309,7 +309,7 @@ def random_end() -> Any:
     import jax
 
     from worldline import Outcome, Start
-    from worldline.tasks.gym.half_cheetah import HalfCheetah
+    from worldline.tasks.gym.runners import HalfCheetah
 
     @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
     class RandomEnd(HalfCheetah):

@@ -30,7 +30,9 @@ if "WORLDLINE_ELSEWHERE" in os.environ:
 
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_debug_nans", True)
-jax.config.update("jax_numpy_dtype_promotion", "strict")
+# Under JAX_ENABLE_X64 arrays that a test makes are of 64 bits, and meet ours of 32.
+wide = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+jax.config.update("jax_numpy_dtype_promotion", "standard" if wide else "strict")
 
 # Few examples, since one is often a simulation; in CI the same ones each time.
 hypothesis.settings.register_profile(

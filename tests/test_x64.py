@@ -73,6 +73,34 @@ def test_all_is_as_without_but_for_the_option() -> None:
     assert plain[4:] == wide[4:]
 
 
+EVERY_TASK = """
+import warnings
+import jax, jax.numpy as jnp, worldline
+
+warnings.simplefilter("error")  # JAX's, of numbers of 64 bits put among those of 32
+for task in worldline.list_tasks():
+    env = worldline.make(task)
+    worlds = worldline.Worlds(env, 2)
+    state = jax.eval_shape(worlds.reset, jax.random.key(0))
+    action = jax.ShapeDtypeStruct((2, len(env.action_low)), jnp.float32)
+    stepped = jax.eval_shape(worlds.step, state, action)
+    wide = [x for x in jax.tree.leaves((state, stepped)) if "64" in str(x.dtype)]
+    assert not wide, (task, wide)
+"""
+
+
+@pytest.mark.slow
+def test_every_task_can_be_traced_with_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_TASK],
+        env={**os.environ, "JAX_ENABLE_X64": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.slow
 def test_the_command_line_trains_with_it(tmp_path) -> None:
     folder = tmp_path / "run"

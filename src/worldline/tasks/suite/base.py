@@ -235,7 +235,7 @@ def moved(model: Model, field: str, name: str, columns: Sequence[int], values: A
         columns: the columns to change, n of them.
         values: the numbers to put there, `(n,)`.
     """
-    stored = jnp.asarray(model.constant(field), jnp.float32)
+    stored = jnp.asarray(model.constant(field), float)
     return stored.at[model.id(_kind(field), name), np.array(columns)].set(values)
 
 

@@ -137,9 +137,11 @@ def kinematics(
     mj, given = model.mj, variation or {}
     links = _links(mj)
     free = links.joint[mj.jnt_type[links.joint] == mujoco.mjtJoint.mjJNT_FREE]
-    pos = jnp.asarray(given.get("body_pos", mj.body_pos), jnp.float32)
+    pos = jnp.asarray(given.get("body_pos", mj.body_pos), float)
     turned = given.get("body_quat")
-    mat = jnp.asarray(_matrices(mj.body_quat)) if turned is None else jax.vmap(matrix)(turned)
+    mat = (
+        jnp.asarray(_matrices(mj.body_quat), float) if turned is None else jax.vmap(matrix)(turned)
+    )
     for joint in free[free >= 0]:
         body, at = int(mj.jnt_bodyid[joint]), int(mj.jnt_qposadr[joint])
         pos = pos.at[body].set(qpos[at : at + 3])

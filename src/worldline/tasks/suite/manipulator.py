@@ -148,7 +148,7 @@ class Manipulator(SuiteTask):
         angles = jax.random.uniform(
             key, (len(_ARM),), minval=jnp.asarray(low), maxval=jnp.asarray(high)
         )
-        qpos = jnp.asarray(self.model.qpos0).at[joint_places(self.model, *_ARM)].set(angles)
+        qpos = jnp.asarray(self.model.qpos0, float).at[joint_places(self.model, *_ARM)].set(angles)
         finger, thumb = joint_places(self.model, "finger", "thumb")
         return qpos.at[finger].set(qpos[thumb])
 
@@ -164,9 +164,7 @@ class Manipulator(SuiteTask):
 
     def _placed(self, target: Array) -> dict[str, Array]:
         """The poses of all bodies with the target, and what it is in, at x, z and an angle."""
-        pos, quat = (
-            jnp.asarray(self.model.constant(f), jnp.float32) for f in ("body_pos", "body_quat")
-        )
+        pos, quat = (jnp.asarray(self.model.constant(f), float) for f in ("body_pos", "body_quat"))
         turn = jnp.stack([jnp.cos(target[2] / 2), jnp.sin(target[2] / 2)])
         for name in filter(None, (self.target, self.receptacle)):
             body = self.model.id("body", name)

@@ -113,7 +113,7 @@ class QuadrupedMove(Quadruped):
         """Turned in any way, just above the ground, at rest."""
         turn = random_rotation(key)
         pose = self._outline.above_ground(turn, jnp.zeros(2))
-        return self.at_rest(jnp.asarray(self.model.qpos0).at[:7].set(pose))
+        return self.at_rest(jnp.asarray(self.model.qpos0, float).at[:7].set(pose))
 
     def reward(self, physics: PhysicsState, action: Array) -> Array:
         """Uprightness, times speed."""
@@ -151,7 +151,7 @@ class QuadrupedFetch(Quadruped):
         place, ball = (
             jax.random.uniform(k, (2,), minval=-size, maxval=size) for k in (place_key, ball_key)
         )
-        qpos = jnp.asarray(self.model.qpos0)
+        qpos = jnp.asarray(self.model.qpos0, float)
         qpos = qpos.at[:7].set(self._outline.above_ground(turn, place))
         at, moves = self._ball
         qpos = qpos.at[at : at + 3].set(jnp.append(ball, 2.0))
@@ -260,7 +260,7 @@ class QuadrupedEscape(Quadruped):
         pose = self._outline.above_ground(turn, jnp.zeros(2), ground)
         depth = jnp.where(jnp.arange(self.terrains) == terrain, 0.0, -1000.0)
         return self.at_rest(
-            jnp.asarray(self.model.qpos0).at[:7].set(pose),
+            jnp.asarray(self.model.qpos0, float).at[:7].set(pose),
             inputs={"mocap_pos": jnp.zeros((self.terrains, 3)).at[:, 2].set(depth)},
         )
 
