@@ -257,3 +257,10 @@ def test_a_folder_may_be_a_link_and_have_links_within(tmp_path):
     (tmp_path / "run" / "latest").symlink_to("config.json")
     (tmp_path / "link").symlink_to(tmp_path / "run")
     assert RunFolder.open(tmp_path / "link").config == {"task": "a"}
+
+
+def test_a_run_that_was_killed_as_it_began_leaves_a_folder_to_begin_in(tmp_path):
+    for name in (".lock", "config.json.partial"):
+        (tmp_path / name).touch()
+    RunFolder.create(tmp_path, {"task": "a"}).close()
+    assert RunFolder.open(tmp_path).config == {"task": "a"}

@@ -1,5 +1,9 @@
+import contextlib
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import imageio.v2 as imageio
@@ -220,3 +224,44 @@ def test_mistakes_are_told_in_one_line(tmp_path, change, error, message):
         render_episode(MODEL, **arguments)
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir()) and not Path("/nowhere").exists()
+
+
+LONG = """
+import sys
+import numpy as np
+from worldline.model import Model
+from worldline.report import render_episode
+
+model = Model(sys.argv[1])
+render_episode(model, np.zeros((3000, model.nq)), sys.argv[2], timestep=1 / 30, size=(96, 128))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_of_a_drawing_that_is_broken_off(tmp_path, no_graphics, number):
+    model = tmp_path / "model.xml"
+    model.write_text("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
+    command = [sys.executable, "-c", LONG, model, tmp_path / "long.mp4"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    until(lambda: any(b"ffmpeg" in line for line in commands(tmp_path)))
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert b"libegl" not in error.lower()  # no advice on what to install
+    until(lambda: not commands(tmp_path) and [x.name for x in tmp_path.iterdir()] == ["model.xml"])
+
+
+def commands(folder: Path) -> list[bytes]:
+    """The command lines of this machine's processes that name a folder."""
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(file.read_bytes())
+    return [line for line in lines if bytes(folder) in line]
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Waits for a condition; fails after a minute."""
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)

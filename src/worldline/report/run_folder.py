@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from worldline.errors import ConfigError, RunError, did_you_mean
-from worldline.files import whole_file
+from worldline.files import PARTIAL, whole_file
 from worldline.report.figures import plot_curves
 
 #: The libraries whose versions decide what a run's numbers were.
@@ -313,7 +313,9 @@ def _cores() -> str:
 
 
 def _check_empty(folder: Path) -> None:
-    if any(file.name != _LOCK_FILE for file in folder.iterdir()):
+    # A process that was killed as it began may have left these.
+    begun = {_LOCK_FILE, f"config.json{PARTIAL}"}
+    if any(file.name not in begun for file in folder.iterdir()):
         raise RunError(f"the folder {str(folder)!r} is not empty; give --out a new one")
 
 

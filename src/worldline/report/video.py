@@ -3,7 +3,7 @@
 Another process draws them: a graphics driver that crashes then ends that process and not the
 training, and Python's OpenGL bindings work with one driver in a process. It reads a pickled `_Job`
 from standard input and writes the job's files, each whole or not at all. If it fails, it writes a
-line to standard error and exits with status 1.
+line to standard error and exits with status 1. It ends when the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -143,7 +146,26 @@ def render_episode(
         mp4=_output(mp4),
         png=_output(png),
     )
-    return Clip(mp4=job.mp4, png=job.png, note=_draw_with_any(job, renderer))
+    with _until_whole(job.mp4) as partial:
+        note = _draw_with_any(dataclasses.replace(job, mp4=partial), renderer)
+    return Clip(mp4=job.mp4, png=job.png, note=note)
+
+
+@contextlib.contextmanager
+def _until_whole(video: Path | None) -> Iterator[Path | None]:
+    """A new file beside a video, which takes its place once it is whole."""
+    if video is None:
+        yield None
+        return
+    handle, name = tempfile.mkstemp(video.suffix, f".{video.stem}.", video.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o644)  # it was its maker's alone
+        partial.replace(video)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _draw_with_any(job: _Job, renderer: VideoRenderer) -> str:
@@ -175,6 +197,7 @@ def _run(job: _Job) -> str | None:
             stderr=subprocess.PIPE,
             env=environment,
             timeout=_TIME_LIMIT_S,
+            start_new_session=True,  # Ctrl-C is for this process to answer
         )
     except subprocess.TimeoutExpired:
         return f"not done after {_TIME_LIMIT_S} s"
@@ -224,12 +247,26 @@ def _output(file: str | os.PathLike[str] | None) -> Path | None:
 
 def _main() -> None:
     """Draws the job on standard input."""
+    parent = os.getppid()
     job: _Job = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with, args=(parent, job.mp4), daemon=True).start()
     try:
         _draw(job)
     except Exception as error:
         kind = "" if isinstance(error, RendererUnavailableError) else f"{type(error).__name__}: "
         sys.exit(f"{kind}{' '.join(str(error).split())}")
+
+
+def _end_with(parent: int, video: Path | None) -> None:
+    """Ends this process when its parent is gone, and deletes the video that nobody waits for.
+
+    The encoder ends when nobody feeds it.
+    """
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    if video:
+        video.unlink(missing_ok=True)
+    os._exit(1)
 
 
 def _draw(job: _Job) -> None:
@@ -293,9 +330,8 @@ def _encoder(path: Path, fps: float) -> Iterator[Any]:
     """An encoder for a file that browsers play: H.264 in yuv420p."""
     import imageio.v2 as imageio
 
-    partial = path.with_name(f".{path.stem}.part{path.suffix}")  # the suffix names the format
     writer = imageio.get_writer(
-        partial,
+        path,
         format="FFMPEG",
         mode="I",
         fps=fps,
@@ -305,12 +341,8 @@ def _encoder(path: Path, fps: float) -> Iterator[Any]:
         ffmpeg_log_level="error",
         output_params=["-movflags", "+faststart"],
     )
-    try:
-        with contextlib.closing(writer):
-            yield writer
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with contextlib.closing(writer):
+        yield writer
 
 
 def enlarged(picture: NDArray, side: int) -> NDArray:
