@@ -89,7 +89,7 @@ for task in worldline.list_tasks():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_task_can_be_traced_with_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", EVERY_TASK],
