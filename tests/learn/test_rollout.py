@@ -118,8 +118,22 @@ def test_an_evaluation_follows_its_key(env, policy):
     np.testing.assert_array_equal(first.episode_return, again.episode_return)
     assert (first.episode_return != other.episode_return).any()
     assert (first.episode_return != likely(policy, jax.random.key(1)).episode_return).any()
-    likely(policy_of(env), jax.random.key(2))
-    assert likely._cache_size() == 1
+
+
+def test_an_evaluation_is_traced_once(policy):
+    traced = []
+
+    class Watched(toys.Puck):
+        def observe(self, physics: Any, memory: Any) -> Any:
+            traced.append(physics)
+            return super().observe(physics, memory)
+
+    env = Env(Watched(wall=0.3), "native")
+    evaluate = evaluator(env, 4)
+    evaluate(policy, jax.random.key(1))
+    times = len(traced)
+    evaluate(policy_of(env), jax.random.key(2))
+    assert len(traced) == times
 
 
 def test_episodes_without_an_end_cannot_be_evaluated(env):
