@@ -93,7 +93,8 @@ bench: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/check_site.py site
 
 build: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet build

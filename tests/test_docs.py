@@ -25,7 +25,8 @@ from worldline.tasks import registry
 from worldline.tasks.registry import list_tasks, make
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 #: Has a test of its own.
 PATCHES = ROOT / "docs" / "contributing.md"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -33,8 +34,11 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 #: Commands that need peers.
 NOT_RUN = ("bench",)
 
+#: Code, and the comments above it. `not run: WHY` takes it out of all tests, and `not as written:
+#: WHY` out of the nightly ones; `learns: EXPRESSION` is true after the code has run as written;
+#: `FILE` is an example, which the code must equal and which has a test of its own.
 _FENCE = re.compile(
-    r"(?P<skip><!-- not run: [^>]+ -->\n)?^```(?P<kind>\w+)\n(?P<code>.*?)^```$", re.M | re.S
+    r"(?P<notes>(?:^<!-- [^\n]+? -->\n)*)^```(?P<kind>\w+)\n(?P<code>.*?)^```$", re.M | re.S
 )
 
 
@@ -44,17 +48,37 @@ class Block(NamedTuple):
     kind: str
     code: str
     line: int
+    section: str
+    """The heading that it stands under."""
+    notes: dict[str, str]
+    """The comments above it: what stands before the colon, and after it."""
+
+
+def all_blocks(page: Path) -> list[Block]:
+    """The code of a page."""
+    text = page.read_text()
+    found = []
+    for fence in _FENCE.finditer(text):
+        notes = re.findall(r"<!-- ([^:\n]+?)(?:: ([^\n]+))? -->", fence["notes"])
+        headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", text[: fence.start()]), re.M)
+        line = text.count("\n", 0, fence.start("code"))
+        section = headings[-1] if headings else ""
+        found.append(Block(fence["kind"], fence["code"], line, section, dict(notes)))
+    return found
+
+
+def example_of(block: Block) -> str | None:
+    """The example that a block shows, such as `examples/memory.py`."""
+    return next((note for note in block.notes if note.startswith("examples/")), None)
 
 
 def blocks(page: Path) -> list[Block]:
-    """The Python and shell code of a page, but what it says is not run."""
-    text = page.read_text()
-    found = [
-        Block(fence["kind"], fence["code"], text.count("\n", 0, fence.start("code")))
-        for fence in _FENCE.finditer(text)
-        if not fence["skip"]
+    """The Python and shell code of a page that is run."""
+    return [
+        block
+        for block in all_blocks(page)
+        if block.kind in ("python", "sh") and "not run" not in block.notes and not example_of(block)
     ]
-    return [block for block in found if block.kind in ("python", "sh")]
 
 
 def shortened(code: str) -> str:
@@ -69,27 +93,36 @@ def run_python(code: str, file: Path, line: int, module: types.ModuleType) -> No
 
 def skip_without_extras(text: str) -> None:
     """Skips what needs an optional library that is not installed."""
-    optional = r"^\s*(?:import|from) (?:worldline\.bridges\.)?(torch\w*|stable_baselines3|dm_env)\b"
+    optional = (
+        r"^\s*(?:import|from) (?:worldline\.bridges\.)?(torch\w*|stable_baselines3|dm_env|optuna)\b"
+    )
     for library in set(re.findall(optional, text, re.M)):
         pytest.importorskip(library)
 
 
-def run_shell(code: str) -> None:
-    """Checks the lines that call `worldline`; trains where later code needs the run."""
+def run_shell(code: str, python: str) -> None:
+    """Checks the lines that call `worldline`; trains where Python on the page reads the run."""
     for line in code.replace("\\\n", " ").splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
         if program != "worldline" or arguments[0] in NOT_RUN or "--help" in arguments:
             continue
         command, *rest = arguments
-        if command in ("eval", "render", "resume"):
+        out = Path(rest[rest.index("--out") + 1]) if "--out" in rest else None
+        if command in ("eval", "export", "render", "resume"):
             parse(getattr(commands, command.capitalize()), rest, f"worldline {command}")
-        elif command == "train" and "--out" not in rest:
+        elif command == "train" and not (out and {f'"{out}', f'"{out.parent}"'} & mentions(python)):
             train_settings(*take_task(rest))
         elif command == "train":
             short = ["--steps", "1", "--eval-episodes", "2", "--no-video", "--quiet"]
             assert cli.main([*arguments, *short]) == 0, line
         else:
             assert cli.main(arguments) == 0, line
+
+
+def mentions(python: str) -> set[str]:
+    """The texts in Python code, each with its first quote, cut at a file's name."""
+    texts = re.findall(r'"[^"\n]*"', python)
+    return {*texts, *(re.sub(r'(/[^/]*\.\w+)?"$', "", text) for text in texts)}
 
 
 @pytest.fixture
@@ -122,7 +155,11 @@ def name(path: Path) -> str:
 #: What trains for longer than CI has time for.
 LONG = {
     *(f"docs/{page}.md" for page in ("sac", "shac", "guides/pixels", "guides/resume")),
-    "docs/guides/gymnasium.md",
+    "docs/tutorial.md",
+    *(
+        f"docs/guides/{guide}.md"
+        for guide in ("gymnasium", "notebooks", "offline-data", "rewards", "sweeps")
+    ),
     *(
         f"examples/{example}.py"
         for example in ("curriculum", "identify", "notebook_loop", "own_optimizer", "pixels")
@@ -152,12 +189,31 @@ def cases(files: list[Path]) -> list[Any]:
     "page", cases([page for page in PAGES if blocks(page) and page != PATCHES])
 )
 def test_the_code_of_a_page_runs(page, module):
-    skip_without_extras("".join(block.code for block in blocks(page)))
+    python = "".join(block.code for block in blocks(page) if block.kind == "python")
+    skip_without_extras(python)
     for block in blocks(page):
+        if page == README:  # each of its blocks stands on its own
+            for attribute in [a for a in vars(module) if not a.startswith("__")]:
+                delattr(module, attribute)
         if block.kind == "sh":
-            run_shell(block.code)
+            run_shell(block.code, python)
         else:
             run_python(block.code, page, block.line, module)
+
+
+def test_examples_in_pages_are_the_files():
+    shown = [(page, block) for page in PAGES for block in all_blocks(page) if example_of(block)]
+    assert shown
+    for page, block in shown:
+        example = ROOT / example_of(block)
+        assert block.code == example.read_text(), f"{name(page)}: {name(example)}"
+
+
+def test_no_page_has_code_that_is_neither_run_nor_explained():
+    for page in PAGES:
+        for block in all_blocks(page):
+            known = block.kind in ("python", "sh", "text", "diff", "toml", "xml")
+            assert known, f"{name(page)}:{block.line}: {block.kind}"
 
 
 @pytest.mark.parametrize("example", cases(EXAMPLES))

@@ -64,7 +64,7 @@ class MissingExtraError(WorldlineError, ImportError):
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """A hint to append to an error: close matches of `name` among `names`, or all of a few."""
-    known = sorted(set(names))
+    known = sorted({*names} - {""})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return f"; did you mean {' or '.join(repr(match) for match in close)}?"

@@ -89,9 +89,9 @@ def test_only_the_latest_state_can_be_stepped() -> None:
     first = external.reset(jax.random.key(0))
     action = np.zeros((B, 2), np.float32)
     external.step(first, action)
-    with pytest.raises(StaleStateError, match="go on from its latest state"):
+    with pytest.raises(StaleStateError, match="continue from its latest state"):
         external.step(first, action)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="go on from its latest state"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="continue from its latest state"):
         jax.block_until_ready(jax.jit(external.step)(first, action))
 
 

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -142,3 +144,14 @@ def test_a_closed_environment_says_so() -> None:
     env.close()
     with pytest.raises(gymnasium.error.ClosedEnvironmentError):
         env.reset()
+
+
+def test_an_id_with_its_module_needs_no_import():
+    """Gymnasium imports the module in front of an id; it looks for no plugins since 1.0."""
+    code = (
+        "import gymnasium, sys; assert 'worldline' not in sys.modules;"
+        "envs = gymnasium.make_vec('worldline:worldline/gym-inverted-pendulum-v0', num_envs=2);"
+        "assert envs.reset(seed=0)[0].shape == (2, 4)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -286,7 +286,7 @@ def test_a_policy_for_another_observation_is_an_error_of_one_line(run, capsys):
     [
         ("--seconds", "Missing value for argument '--seconds'. Expected 1 values"),
         ("--seconds ten", "Error parsing --seconds: could not convert string to float: 'ten'"),
-        ("", "Missing from worldline render: PATH The run folder, where the files go. (required)"),
+        ("", "Missing from worldline render: PATH The run folder; the files go there. (required)"),
     ],
 )
 def test_errors_of_tyro_are_read_as_this_version_writes_them(options, said):

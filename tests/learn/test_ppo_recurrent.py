@@ -305,7 +305,7 @@ def test_a_memory_of_ones_own(tmp_path):
     [
         ({"recurrent_size": -1}, "recurrent_size is -1"),
         ({"minibatches": 3}, "4 worlds do not divide into 3 minibatches, and with a memory"),
-        ({"random_shift": 2}, "images are not changed for networks with a memory"),
+        ({"random_shift": 2}, "images are not augmented for networks with a memory"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(change, message):

@@ -167,7 +167,7 @@ def test_a_run_that_fails_is_told_to_have_failed(folder, monkeypatch):
 def test_a_tracker_that_cannot_be_reached_ends_the_run_before_it_begins(folder, monkeypatch):
     monkeypatch.setitem(trackers.TRACKERS, "counting", Counting)
     monkeypatch.setitem(trackers.TRACKERS, "absent", Absent)
-    with pytest.raises(RunError, match="absent cannot be reached: refused; mend it, or train"):
+    with pytest.raises(RunError, match="absent cannot be reached: refused; fix it, or train"):
         trackers.Trackers(folder, ("counting", "absent"))
     assert Counting.closed.pop() == (0, True)
 

@@ -174,7 +174,7 @@ class ExternalWorlds:
         if int(calls) != self._calls:
             raise StaleStateError(
                 f"the state is from call {int(calls)} of the environment, which has taken "
-                f"{self._calls} resets and steps; go on from its latest state"
+                f"{self._calls} resets and steps; continue from its latest state"
             )
         obs, reward, terminated, truncated, info = self.vector.step(np.array(action))
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)

@@ -28,12 +28,12 @@ from worldline.variation.options import read_draws
 T = TypeVar("T")
 
 _ANY_TASK = """\
-Train a policy for a TASK; `worldline list` names them. Each has defaults and further options of
-its own: see `worldline train TASK --help`."""
+Train a policy for a TASK; `worldline list` shows their names. Each task has its own defaults and
+options: see `worldline train TASK --help`."""
 
 _ANY_ALGORITHM = """
 
-`--algorithm NAME` chooses how it learns, by default ppo, and with it what can be set."""
+`--algorithm NAME` is ppo (the default), sac or shac. Each has its own options."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,23 +41,24 @@ class EnvSettings:
     """The environment of a run, as the command line describes it."""
 
     physics: str = "native"
-    """The engine: native, mjx, warp or fake."""
+    """The physics engine: native (MuJoCo on the CPU), mjx, warp or fake."""
     action_repeat: int = 1
-    """Control steps of the task for which each action is taken: one of the run's steps. Rewards add
-    up, and images are drawn once."""
+    """Repeat each action for so many control steps of the task. Rewards add up; images are drawn
+    once."""
     last_action: bool = False
-    """Whether the policy sees its last action: images show its effect only one step later."""
+    """Show the policy its last action."""
     visible: bool = False
-    """Whether the policy sees the context."""
+    """Show the policy the values of the context features."""
     pixels: tuple[str, ...] = ()
-    """Cameras of the model whose images the policy sees: fixed, or front=84x84 (height x width; by
-    default 64x64). They replace the state, unless `actor_obs` names both."""
+    """Train from cameras of the model: their names, as fixed, or front=84x84 (height x width; by
+    default 64x64). The policy sees the images in place of the state, unless actor_obs names both.
+    """
     frames: int = 3
-    """How many of the latest images it sees at once."""
+    """The number of latest images that the policy sees."""
     depth: bool = False
-    """Whether it sees distances beside colours."""
+    """Show the policy distances too."""
     renderer: Literal["auto", "opengl", "warp"] = "auto"
-    """What draws the images."""
+    """The program that draws the images for the policy."""
 
     def environment(self, task: Task, draws: Sequence[str] = ()) -> Env:
         """Makes the environment.

@@ -40,12 +40,13 @@ def train(settings: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Resume:
-    """Continue a run that was stopped or killed, exactly, from its last checkpoint."""
+    """Continue a run that was stopped or killed. On the CPU the result is the same, bit for bit."""
 
     run: RunPath
     """The run folder."""
     steps: Annotated[int, Range(1, 10**15)] | None = None
-    """Environment steps of the whole run; by default as it was configured."""
+    """Train until this number of environment steps in all. By default the number that the run began
+    with."""
     quiet: bool = False
     """Show no progress."""
     cluster: Annotated[ClusterConfig, tyro.conf.arg(name="")] = dataclasses.field(
@@ -74,14 +75,14 @@ class Eval:
     run: RunPath
     """The run folder."""
     episodes: Count = 20
-    """Episodes, each in a world of its own; with a context, at each point of the grid."""
+    """The number of episodes. With --context, at each point of the grid."""
     seed: Seed = 1
-    """Decides the starts of the episodes."""
+    """The random seed of the episodes."""
     domain: str = ""
-    """The domain that each episode's physics is drawn from, as in `worldline train`."""
+    """Draw the physics of each episode from this domain, as in `worldline train`."""
     context: tuple[str, ...] = ()
-    """Context features and their values, as gravity=-5:-15:11 (11 values) or friction=0.5,1. The
-    result is a table, and with one or two features a picture."""
+    """Evaluate over a grid of context features: gravity=-5:-15:11 (11 values) or friction=0.5,1.
+    The result is a table; with one or two features, a picture too."""
 
     def execute(self) -> None:
         """Prints the returns with the most likely actions and with random ones."""
@@ -144,13 +145,13 @@ class Render:
     """Make a video and a strip of pictures of a run's policy."""
 
     run: RunPath
-    """The run folder, where the files go."""
+    """The run folder; the files go there."""
     seconds: Positive = 10.0
-    """The longest duration of the episode."""
+    """The longest duration of the video."""
     seed: Seed = 1
-    """Decides the start of the episode."""
+    """The random seed of the episode."""
     stochastic: bool = False
-    """Draw the actions; by default each is the most likely one."""
+    """Explore: draw the actions from the policy. By default it takes the most likely ones."""
 
     def execute(self) -> None:
         """Makes the files, and prints their names."""
@@ -169,7 +170,7 @@ class Render:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write a run's policy as an ONNX file, its normaliser and action bounds included."""
+    """Write a run's policy as an ONNX file, with its normalisation and its action bounds."""
 
     run: RunPath
     """The run folder."""
@@ -193,14 +194,14 @@ class Export:
 
 @dataclasses.dataclass(frozen=True)
 class Init:
-    """Write a task file for a robot of your own, which trains at once and is yours to fill in."""
+    """Write a Python file with a task for your robot. It trains at once, and is yours to change."""
 
     mjcf: tyro.conf.Positional[Path]
     """The robot's MJCF file."""
     out: Path | None = None
-    """The Python file to write; by default named after the MJCF, in this folder."""
+    """The Python file to write. By default it is in this folder and has the name of the MJCF."""
     motors: bool = False
-    """Put a motor on every hinge and slide of a model without actuators."""
+    """Add a motor to every hinge and slide, for a model without actuators."""
 
     def execute(self) -> None:
         """Writes the file, and prints its name."""
@@ -208,15 +209,15 @@ class Init:
 
         file = write_task(self.mjcf, self.out, motors=self.motors)
         print(f"{file}: a task for {self.mjcf}")
-        print(f"  `python {file}` checks and trains it; what to fill in is marked YOURS")
+        print(f"  `python {file}` checks it and trains it; the places to change are marked YOURS")
 
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """List the tasks: sizes of observation and action, actions a second, steps an episode."""
+    """List the tasks: their observation, action, control rate and episode length."""
 
     fields: str = ""
-    """The name of a task: list its domains, context features and model fields instead."""
+    """Show what can vary in this task instead: its domains, context features and model fields."""
 
     def execute(self) -> None:
         """Prints the list."""

@@ -14,19 +14,19 @@ from typing import Any
 
 from worldline.errors import ConfigError, WorldlineError, did_you_mean
 
-_HELP = "`worldline COMMAND --help` tells more; `worldline train TASK --help` shows every setting."
+_HELP = "`worldline COMMAND --help` shows its options; those of `train` depend on the TASK."
 
 #: Each command, its argument, and the line on it in the usage. The class in `cli.commands` that has
 #: its options and does its work has the same name; `train` and `bench` read theirs otherwise.
 COMMANDS = {
-    "train": ("TASK", "train a policy, and leave a run folder with curves and a video"),
-    "resume": ("RUN", "go on with a run that was stopped or killed, from its last checkpoint"),
-    "eval": ("RUN", "evaluate a run's policy on fresh episodes"),
-    "render": ("RUN", "make a video and a strip of pictures of a run's policy"),
-    "export": ("RUN", "write a run's policy as an ONNX file"),
-    "init": ("MJCF", "write a task file for a robot of your own, ready to train"),
-    "list": ("", "the tasks"),
-    "bench": ("NAME", "a published figure, measured here against its peers (from a checkout)"),
+    "train": ("TASK", "train a policy; the run folder gets curves, a video and the policy"),
+    "resume": ("RUN", "continue a run that was stopped or killed"),
+    "eval": ("RUN", "evaluate the policy of a run in new episodes"),
+    "render": ("RUN", "make a video of the policy of a run"),
+    "export": ("RUN", "write the policy of a run as an ONNX file"),
+    "init": ("MJCF", "write a Python file with a task for your robot, ready to train"),
+    "list": ("", "list the tasks, or what can vary in one"),
+    "bench": ("NAME", "measure a published figure, with its peers (needs a checkout)"),
 }
 
 #: What takes seconds to import, of what a command uses; for the others it is `worldline.train.run`.

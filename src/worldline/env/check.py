@@ -49,7 +49,7 @@ def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
 
     Raises:
         TaskError: the task has faults. A line for each says what is wrong, with which value, and
-            how to mend it.
+            how to fix it.
     """
     if env.action_repeat > 1 or env.last_action:  # the checks need each control step of the task
         env = env.but(action_repeat=1, last_action=False)

@@ -29,21 +29,21 @@ class LearnerConfig:
     """
 
     num_worlds: Count
-    """Worlds that act side by side (B)."""
+    """The number of worlds to simulate at the same time (B)."""
     unroll_length: Count
-    """Control steps each world takes between two rounds of learning (T)."""
+    """Control steps that each world takes in an update (T)."""
     discount: Share = 0.99
-    """Per control step."""
+    """Discount factor (gamma) per control step."""
     actor_obs: tuple[str, ...] = ("state",)
-    """Parts of a dict of observations that the policy reads."""
+    """The parts of the observation that the policy reads, where the observation is a dict."""
     normalize_observations: bool = True
-    """By the running mean and variance of all observations."""
+    """Normalise observations by their running mean and variance."""
     actor_hidden: tuple[Units, ...] = (64, 64)
     """Hidden layers of the policy."""
     critic_hidden: tuple[Units, ...] = (64, 64)
     """Hidden layers of the value function."""
     activation: Activation
-    """Between layers."""
+    """The activation function of the hidden layers."""
 
     @property
     def steps_per_update(self) -> int:
@@ -99,22 +99,23 @@ class ImageLearnerConfig(LearnerConfig):
     """How an algorithm acts that reads images, and whose critic may read more than its policy."""
 
     critic_obs: tuple[str, ...] | None = None
-    """Parts that the critic reads; None: the policy's, and `privileged_state` where there is one.
-    """
+    """The parts of the observation that the critic reads. None: what the policy reads, and
+    `privileged_state` if there is one."""
     encoder: Architecture = "patches"
-    """The architecture of the images' encoders, where images are observed."""
+    """The network that encodes images."""
     image_features: Units = 128
-    """Features that an encoder makes of each image."""
+    """The number of features that the encoder makes of an image."""
     normalize_channels: bool = False
-    """Whether each channel of an image is brought to mean 0 and variance 1."""
+    """Normalise each channel of an image to mean 0 and variance 1."""
     random_shift: Number = 0
-    """Images to learn from are shifted at random, by at most so many pixels."""
+    """Shift images by up to so many pixels at random while learning."""
     brightness: NotNegative = 0.0
-    """At random, up to this share of the full range is added to colours or taken from them."""
+    """Change the brightness of images at random while learning, by up to this share of the full
+    range."""
     contrast: NotNegative = 0.0
-    """At random, colours move from their mean or towards it, by up to this share."""
+    """Change the contrast of images at random while learning, by up to this share."""
     cutout: Number = 0
-    """The side of a grey square at a random place in each image, in pixels."""
+    """Cover a square at a random place of each image while learning: its side in pixels."""
 
     @property
     def obs_read(self) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class Policy(eqx.Module):
         """
         if jax.tree.leaves(self.actor.start()):
             raise TaskError(
-                "this policy acts on what it remembers too: begin an episode with memory = "
+                "this policy has a memory: begin an episode with memory = "
                 "policy.start(), then action, memory = policy.step(obs, memory)"
             )
         return self.step(obs, (), key)[0]

@@ -36,14 +36,14 @@ class ClusterConfig:
     """The processes and devices that share the worlds of a run."""
 
     coordinator: str = ""
-    """host:port where process 0 listens, for all processes the same; or auto, under SLURM,
-    Kubernetes or Open MPI, which tell this and the next two. Empty: one process."""
+    """To train with several processes: the host:port at which process 0 listens. Under SLURM,
+    Kubernetes or Open MPI: auto."""
     processes: Count | None = None
-    """How many processes train together, each with as many devices."""
+    """The number of processes that train together. Each needs the same number of devices."""
     process: Number | None = None
-    """Which of them this is, from 0."""
+    """The number of this process, from 0."""
     devices: Number = 0
-    """How many of this process's devices share the worlds; 0: all."""
+    """The number of this process's devices to use. 0: all."""
 
     def __post_init__(self) -> None:
         check_settings(self)

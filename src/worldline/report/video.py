@@ -127,7 +127,7 @@ def render_episode(
     """
     states = _states(model, {"qpos": qpos, **(inputs or {})})
     if min(size) < 2 or any(side % 2 for side in size):
-        raise ConfigError(f"a video of {size[0]} x {size[1]} pixels cannot be; give even numbers")
+        raise ConfigError(f"size is {size}; a video needs an even height and an even width")
     _check_views(views or {}, len(qpos))
     constants = {
         name: np.reshape(value, model.constant(name).shape)

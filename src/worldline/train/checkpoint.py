@@ -139,7 +139,7 @@ class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):
         except OSError as error:
             raise RunError(
                 f"cannot write a checkpoint to {str(self._folder)!r}: {error.strerror}; make room, "
-                f"then `worldline resume {self._folder.parent}` goes on from the one before"
+                f"then `worldline resume {self._folder.parent}` continues from the one before"
             ) from error
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -281,7 +281,7 @@ def _read(file: Path) -> _Content:
         if about["format"] != _FORMAT:
             raise _DamagedError(
                 f"of format {about['format']}, and this version reads {_FORMAT}; "
-                "train it again, or go on with the version that made it"
+                "train it again, or continue with the version that made it"
             )
         arrays = [content[str(number)] for number in range(len(about["leaves"]))]
         about["step"], about["seconds"], about["score"], about["config"], about["versions"]

@@ -34,41 +34,40 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The settings of a run beside those of its algorithm."""
+    """Settings of a run, apart from those of its algorithm."""
 
     steps: Annotated[int, Range(1, 10**15)] = 2_000_000
-    """Environment steps over all worlds, for each seed."""
+    """Environment steps to train for, over all worlds together; with several seeds, for each."""
     seed: Seed = 0
-    """Decides every random number of the run."""
+    """The random seed. It decides every random number of the run."""
     seeds: Count = 1
-    """The number of seeds to train in one program: `seed`, `seed + 1`, ..."""
+    """The number of seeds to train at the same time: seed, seed + 1, ..."""
     episode_length: Number | None = None
-    """Control steps after which an episode of training is cut (truncated), such as 200 of 1000, for
-    more starts; 0: never; None: as in the task. Evaluations always use the task's."""
+    """Truncate the episodes of training after so many control steps. 0: never. By default the task
+    decides. Evaluations always use the task's value."""
     domain: str = ""
-    """The domain that each episode's physics is drawn from: light, medium or hard, or one of the
-    task's own; `worldline list --fields TASK` names them. Empty: no constant varies."""
+    """Draw the physics of each episode from this domain: light, medium, hard, or one that the task
+    has. `worldline list --fields TASK` shows what each of them varies."""
     context: tuple[str, ...] = ()
-    """Context features and their distributions, from which each episode draws: gravity=-12:-8
-    (uniform), friction=0.5,1.0 (a choice), viscosity=0.1 (constant)."""
+    """Draw context features for each episode: gravity=-12:-8 (uniform), friction=0.5,1.0 (a choice)
+    or viscosity=0.1 (constant). `worldline list --fields TASK` shows their names."""
     learner_device: LearnerDevice = "auto"
-    """Where to learn; the engine says where worlds are simulated. auto: on the accelerator, if
-    there is one, where the worlds are there or gradient steps are large; else on the CPU."""
-    out: Path | None = None
-    """The run folder, new or empty; by default runs/<task>-<time>-s<seed>."""
-    init_from: Path | None = None
-    """Another run whose last checkpoint this one takes its first parameters from."""
-    init_parts: tuple[str, ...] = ("actor", "critic", "statistics")
-    """The parts to take from it."""
-    evaluations: Count = 10
-    """How often the policy is evaluated and saved, evenly over the run; the last time at its end.
+    """The device that learns: auto, cpu or gpu. The engine decides where the worlds are simulated.
     """
+    out: Path | None = None
+    """The run folder; it must be new or empty. By default runs/<task>-<time>-s<seed>."""
+    init_from: Path | None = None
+    """Start with the networks of another run: its folder."""
+    init_parts: tuple[str, ...] = ("actor", "critic", "statistics")
+    """What to take from the run of --init-from: actor, critic, statistics."""
+    evaluations: Count = 10
+    """How many times to evaluate and save the policy, evenly over the run."""
     eval_episodes: Count = 16
-    """Episodes of an evaluation, in worlds of their own, with the most likely actions."""
+    """Episodes in an evaluation, without exploration."""
     video: bool = True
-    """Whether to render an episode at the end."""
+    """Make a video of an episode at the end."""
     track: tuple[str, ...] = ()
-    """Services to send the metrics to: wandb, mlflow."""
+    """Services that get the metrics too: wandb, mlflow."""
     quiet: bool = False
     """Show no progress."""
 

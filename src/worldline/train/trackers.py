@@ -158,7 +158,7 @@ class Trackers(AbstractContextManager["Trackers"]):
             except Exception as error:  # any error of a library or its network
                 self._close_all(failed=True)
                 raise RunError(
-                    f"{name} cannot be reached: {_line(error)}; mend it, or train without --track"
+                    f"{name} cannot be reached: {_line(error)}; fix it, or train without --track"
                 ) from error
             self._open[name] = tracker
             ids[name] = tracker.id

@@ -24,57 +24,56 @@ from worldline.settings import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOConfig(ImageLearnerConfig):
-    """How PPO trains. The defaults suit small bodies; the registered tasks have their own."""
+    """Settings of PPO. These defaults suit small robots; each task has defaults of its own."""
 
     num_worlds: Count = 128
-    """Worlds that act side by side (B)."""
+    """The number of worlds to simulate at the same time."""
     unroll_length: Count = 64
-    """Control steps each world takes between two rounds of learning (T)."""
+    """Control steps that each world takes in an update."""
     epochs: Count = 5
-    """Passes over a rollout."""
+    """How often an update learns from each of its steps."""
     minibatches: Count = 16
-    """Gradient steps in a pass; divides num_worlds * unroll_length."""
+    """Gradient steps in an epoch. Must divide num_worlds * unroll_length."""
     learning_rate: Positive = 1e-3
-    """Adam's learning rate, or where it starts if it is annealed or led by the KL divergence; it
-    never exceeds twice this value."""
+    """Adam's learning rate. With a target_kl it is the first one, and the highest is twice this."""
     anneal_steps: Steps = 0
-    """Environment steps over which the learning rate falls linearly to a tenth; 0: it stays."""
+    """Environment steps over which the learning rate falls linearly to a tenth. 0: it stays."""
     target_kl: NotNegative = 0.02
-    """The learning rate is led so that a pass ends with this KL divergence; 0: it is not led."""
+    """Raise or lower the learning rate, so that after an epoch the policy has this KL divergence
+    from the one that acted. 0: leave the learning rate alone."""
     gae_lambda: Share = 0.95
-    """Lambda of generalised advantage estimation, in [0, 1]."""
+    """Lambda of generalised advantage estimation, from 0 to 1."""
     clip: Positive = 0.2
-    """How far the probability ratio may go from 1 before its gradient stops."""
+    """PPO's clip: how far the probability ratio may move from 1."""
     value_clip: NotNegative = 0.0
-    """How far the value may go from the old one, in the units of its target; 0: any distance."""
+    """How far a value may move from the old value in an update, in units of its target. 0: no
+    limit."""
     value_weight: Finite = 0.5
-    """The factor of the value loss."""
+    """Weight of the value loss."""
     entropy_weight: Finite = 0.0
-    """The factor of the entropy bonus."""
+    """Weight of the entropy bonus."""
     max_grad_norm: Positive = 0.5
-    """A gradient with a larger norm is scaled down to this one."""
+    """Clip the norm of the gradient to this value."""
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
     normalize_advantages: bool = True
     """Bring the advantages of each minibatch to mean 0 and standard deviation 1."""
     advantage_floor: NotNegative = 0.0
-    """Advantages of a smaller standard deviation are divided by this one instead: once nothing is
-    left to learn, they are noise, and a policy that follows noise falls. With normalised rewards 1
-    is the standard deviation of a return."""
+    """The least standard deviation by which normalised advantages are divided. In a task that has
+    been learned advantages are mostly noise; a floor such as 0.1 keeps them small."""
     activation: Activation = "tanh"
-    """Between layers."""
+    """The activation function of the hidden layers."""
     initial_log_std: LogStd = -0.5
     """Logarithm of the first policy's standard deviation, in units of half the action range."""
     squash: Squash = "clip"
     """How an action drawn from the policy is brought into the action bounds."""
     recurrent_size: Units | Literal[0] = 0
-    """Units of the memory that policy and critic each have; 0: they have no memory."""
+    """Units of the GRU of the policy, and of the critic. 0: they have no memory."""
     share_encoder: bool = True
-    """Whether policy and critic share image encoders, where they observe the same and have no
+    """Share the image encoder between policy and critic, if they see the same images and have no
     memory."""
     random_shift: Number = 0
-    """Images are shifted by at most so many pixels: the same over a rollout, and drawn anew in each
-    epoch."""
+    """Shift images by up to so many pixels, drawn anew for each world and epoch."""
 
     @property
     def anneal_updates(self) -> float:
@@ -85,8 +84,8 @@ class PPOConfig(ImageLearnerConfig):
         super().__post_init__()
         if self.anneal_steps and self.target_kl:
             raise ConfigError(
-                f"anneal_steps is {self.anneal_steps} and target_kl is {self.target_kl}: both lead "
-                "the learning rate; set one of them to 0"
+                f"anneal_steps is {self.anneal_steps} and target_kl is {self.target_kl}: both "
+                "change the learning rate; set one of them to 0"
             )
         self._check_minibatches(self.minibatches)
         if self.recurrent_size:
@@ -100,8 +99,8 @@ class PPOConfig(ImageLearnerConfig):
         """
         if self.augmentation:
             raise ConfigError(
-                "images are not changed for networks with a memory; set random_shift, brightness, "
-                "contrast and cutout to 0"
+                "images are not augmented for networks with a memory; set random_shift, "
+                "brightness, contrast and cutout to 0"
             )
         if self.num_worlds % self.minibatches:
             raise ConfigError(

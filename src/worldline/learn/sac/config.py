@@ -12,49 +12,48 @@ from worldline.settings import Count, Finite, Number, Positive, PositiveShare, S
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SACConfig(ImageLearnerConfig):
-    """How SAC trains."""
+    """Settings of SAC."""
 
     num_worlds: Count = 16
-    """Worlds that act side by side (B)."""
+    """The number of worlds to simulate at the same time."""
     unroll_length: Count = 16
-    """Control steps each world takes between two rounds of learning (T)."""
+    """Control steps that each world takes in an update."""
     critic_steps: Count = 128
-    """Gradient steps of the critics in an update, which takes num_worlds * unroll_length
-    environment steps."""
+    """Gradient steps of the critics in an update of num_worlds * unroll_length environment steps.
+    """
     actor_delay: Count = 2
-    """Gradient steps of the critics for each one of the policy and the temperature; divides
-    critic_steps."""
+    """Update the policy and the temperature after every so many gradient steps of the critics. Must
+    divide critic_steps."""
     batch_size: Count = 256
-    """Transitions in a gradient step, drawn anew for each step."""
+    """Transitions in a gradient step."""
     replay_capacity: Count = 1_000_000
-    """The most transitions that the replay buffer holds."""
+    """The largest number of transitions in the replay buffer."""
     learning_starts: Steps = 5000
-    """Environment steps, over all worlds, before the first gradient step; the first policy's
-    actions are spread over their whole range."""
+    """Environment steps, over all worlds, before the first gradient step. Until then actions are
+    spread over their whole range."""
     learning_rate: Positive = 3e-4
     """Adam's learning rate for the policy and the temperature."""
     critic_learning_rate: Positive = 1e-3
     """Adam's learning rate for the critics."""
     target_rate: PositiveShare = 0.005
-    """The share of the way to the critics that the target critics go in a gradient step, in
-    (0, 1]."""
+    """How far each gradient step moves the target critics towards the critics, from 0 to 1 (tau).
+    """
     target_entropy: Finite = -1.0
-    """The entropy that the temperature leads the policy to: nats for each action, with actions in
-    [-1, 1]."""
+    """The entropy of the policy that the temperature is tuned for, in nats for each action."""
     initial_temperature: Positive = 0.1
-    """Weight of the entropy before the first gradient step."""
+    """The first temperature (alpha), the weight of the entropy."""
     num_critics: Count = 2
-    """How many critics there are; the lowest value of them counts."""
+    """The number of critics. The lowest of their values counts."""
     layer_norm: bool = True
-    """Normalise the critics' hidden layers before each activation."""
+    """Use layer normalisation in the critics."""
     actor_hidden: tuple[Units, ...] = (256, 256)
     """Hidden layers of the policy."""
     critic_hidden: tuple[Units, ...] = (256, 256)
     """Hidden layers of each critic."""
     activation: Activation = "relu"
-    """Between layers."""
+    """The activation function of the hidden layers."""
     random_shift: Number = 0
-    """Images are shifted by at most so many pixels, drawn anew for each image and gradient step."""
+    """Shift images by up to so many pixels, drawn anew for each image and gradient step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

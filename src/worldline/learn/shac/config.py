@@ -12,50 +12,50 @@ from worldline.settings import Count, LogStd, Positive, PositiveShare, Share, St
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SHACConfig(LearnerConfig):
-    """How SHAC trains."""
+    """Settings of SHAC."""
 
     num_worlds: Count = 64
-    """Worlds that act side by side (B)."""
+    """The number of worlds to simulate at the same time."""
     unroll_length: Count = 16
-    """Control steps of a segment (T): long enough to see what an action does, short enough that
-    gradients do not explode."""
+    """Control steps that each world takes in an update, and through which the gradient goes. Longer
+    ones see further ahead, and their gradients explode sooner."""
     checkpoint: bool = False
-    """Whether the backward pass computes each step again instead of keeping it: this takes the
-    memory of a step instead of a segment's, and about a third more time."""
+    """Save memory: compute each step again in the backward pass. It takes about a third more time.
+    """
     learning_rate: Positive = 2e-3
-    """Adam's learning rate for the policy, or where it starts if it is annealed."""
+    """Adam's first learning rate for the policy."""
     critic_learning_rate: Positive = 2e-3
-    """Adam's learning rate for the critic, or where it starts if it is annealed."""
+    """Adam's first learning rate for the critic."""
     anneal_steps: Steps = 0
-    """Environment steps over which both learning rates fall linearly to a hundredth; 0: they stay.
+    """Environment steps over which both learning rates fall linearly to a hundredth. 0: they stay.
     """
     critic_epochs: Count = 8
-    """Passes of the critic over a segment."""
+    """How often the critic learns from each step of an update."""
     minibatches: Count = 4
-    """Gradient steps in a pass; divides num_worlds * unroll_length."""
+    """Gradient steps of the critic in an epoch. Must divide num_worlds * unroll_length."""
     target_rate: PositiveShare = 0.5
-    """The share of the way to the critic that the target critic goes in an update, in (0, 1]."""
+    """How far each update moves the target critic towards the critic, from 0 to 1."""
     gae_lambda: Share = 0.95
-    """Lambda of the returns that the critic learns: 0 looks one step ahead, 1 a whole segment."""
+    """Lambda of the critic's targets: 0 looks one step ahead, 1 a whole segment."""
     value_weight: Share = 1.0
-    """The factor of the critic's value at the end of a segment or a truncated episode; 0: analytic
-    policy gradients."""
+    """Weight of the critic's value after the last step of a segment. 0: analytic policy gradients.
+    """
     max_grad_norm: Positive = 1.0
-    """A policy's gradient with a larger norm is scaled down to this one."""
+    """Clip the norm of the policy's gradient to this value."""
     max_world_gradient: Positive = 3.0
-    """In the backward pass through a step, a world's gradient is scaled down to this many times the
-    worlds' median."""
+    """In each step of the backward pass, clip the gradient of a world to this many times the median
+    of all worlds."""
     reward_scale: Positive = 1.0
-    """Rewards are multiplied by this."""
+    """Multiply rewards by this."""
     activation: Activation = "elu"
-    """Between layers; a smooth one has smooth gradients."""
+    """The activation function of the hidden layers. A smooth one has smooth gradients."""
     layer_norm: bool = True
-    """Normalise each hidden layer of policy and critic before its activation."""
+    """Use layer normalisation in policy and critic."""
     initial_log_std: LogStd = -1.0
     """Logarithm of the first policy's standard deviation, in units of half the action range."""
     squash: Squash = "tanh"
-    """How an action drawn from the policy is brought into the action bounds; `clip` has no gradient
-    beyond them."""
+    """How an action drawn from the policy is brought into the action bounds. `clip` has no gradient
+    outside of them."""
 
     @property
     def anneal_updates(self) -> float:

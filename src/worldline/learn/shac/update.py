@@ -102,7 +102,7 @@ def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
     env = worlds.env
     if not env.physics.differentiable:
         raise ConfigError(
-            f"the engine {env.physics.name!r} has no derivatives, which SHAC climbs; "
+            f"the engine {env.physics.name!r} has no derivatives, which SHAC needs; "
             "use physics='native' or physics='mjx'"
         )
     low, high = jnp.asarray(env.action_low), jnp.asarray(env.action_high)
