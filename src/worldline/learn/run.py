@@ -24,7 +24,7 @@ class Learner(NamedTuple, Generic[S]):
     update: Callable[[S], tuple[S, Metrics]]
     """The state after one round of acting and learning, and its metrics."""
     policy: Callable[[S], Policy]
-    """The policy to take away."""
+    """The policy to take away, on the device of the worlds."""
     steps_per_update: int
     """Environment steps that `update` takes, over all worlds."""
     parts: Mapping[str, Callable[[S], PyTree]] = {}

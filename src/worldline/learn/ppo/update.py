@@ -153,7 +153,7 @@ def ppo(
     return Learner(
         init=init,
         update=update,
-        policy=lambda state: _policy(pieces, state.learning),
+        policy=lambda state: put(_policy(pieces, state.learning), here),
         steps_per_update=config.steps_per_update,
         parts=_PARTS,
     )

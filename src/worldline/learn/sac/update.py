@@ -153,7 +153,7 @@ def sac(
     return Learner(
         init=init,
         update=updating(jax.jit(learn_from)),
-        policy=lambda state: policy(state.learning),
+        policy=lambda state: put(policy(state.learning), here),
         steps_per_update=config.steps_per_update,
         parts=_PARTS,
         update_in_place=updating(jax.jit(learn_from, donate_argnames="replay")),
