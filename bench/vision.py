@@ -210,7 +210,7 @@ def successes(folder: Path, episodes: int = 64) -> float:
 
     import worldline
     from worldline.report.run_folder import RunFolder
-    from worldline.train.config import environment_of
+    from worldline.train.stored import environment_of
 
     worlds = worldline.Worlds(environment_of(RunFolder.open(folder)), episodes)
     policy = worldline.load_policy(folder)

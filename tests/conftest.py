@@ -1,5 +1,6 @@
 """JAX's own alarms, on for every test; Hypothesis's settings; models that tests share."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,18 +43,30 @@ hypothesis.settings.load_profile("worldline")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_compilation(request: pytest.FixtureRequest) -> None:
-    """Spares XLA its optimisations in tests that compile much and run little."""
+def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spares XLA its optimisations in tests that compile much and run little.
+
+    After each file its programs are dropped: thousands of them fill gigabytes, and slow down all
+    that follows.
+    """
     trains = request.config.getoption("markexpr").startswith("slow")
     jax.config.update("jax_disable_most_optimizations", not trains)
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps a part of the tests, for `make part` and `make core`.
 
     With `WORLDLINE_PART=i/n` one in n of the exhaustive tests is kept; with `WORLDLINE_FILES=i/n`
-    the tests of one file in n.
+    the tests of one file in n. Where a test is run on each engine, MJX takes turns: each of its
+    programs compiles for half a minute. Its own tests are in `test_mjx*.py`.
     """
+    for item in items:
+        if "mjx" in item.name.partition("[")[2] and "test_mjx" not in item.nodeid:
+            item.add_marker(pytest.mark.exhaustive)
     exhaustive = {item.nodeid for item in items if item.get_closest_marker("exhaustive")}
     files = {item.nodeid: item.nodeid.partition("::")[0] for item in items}
     out = exhaustive - _part(exhaustive, "WORLDLINE_PART")

@@ -134,7 +134,7 @@ def module(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
-    monkeypatch.setattr(worldline.train.run, "render_episode", no_video)
+    monkeypatch.setattr(worldline.train.video, "render_episode", no_video)
     monkeypatch.setattr(worldline.report.run_folder, "plot_curves", lambda *_: None)
     # Keeps `worldline` from setting up JAX's compilation cache, which would last for all tests.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
@@ -265,7 +265,13 @@ def test_every_metric_is_documented_and_each_exists(make_learner, config, reques
         state = jax.eval_shape(learner.init, jax.random.key(0))
         metrics = set(jax.eval_shape(learner.update, state)[1])
     name = request.node.callspec.id
-    of_the_run = {"eval/return", "eval/return_std", "eval/length", "speed/steps_per_s"}
+    of_the_run = {
+        "eval/return",
+        "eval/return_std",
+        "eval/length",
+        "speed/steps_per_s",
+        "train/return_recent",
+    }
     of_the_task = {f"train/{metric}" for metric in ("distance", "reached")}
     rows = {metric: of for metric, (of, *_) in table("metrics.md").items() if "/" in metric}
     documented = {m for m, of in rows.items() if of == "all" or name.upper() in of.split(", ")}

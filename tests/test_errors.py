@@ -1,5 +1,7 @@
 """Errors: one family, each also what Python would have raised; and their hints."""
 
+import importlib.metadata
+
 import pytest
 
 from worldline import errors
@@ -49,5 +51,26 @@ def test_did_you_mean(name, names, hint):
 
 def test_a_missing_extra_says_what_to_install():
     message = str(errors.MissingExtraError("the TorchRL bridge", "torchrl"))
-    assert message.endswith("pip install 'worldline[torchrl]'")
+    assert message.endswith(errors.install_command("torchrl"))
     assert message.startswith("the TorchRL bridge needs")
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'worldline[mjx]'"),
+        ('{"url": "https://example.org/w.whl"}', "pip install 'worldline[mjx]'"),
+        (
+            '{"url": "file:///home/me/my%20clone", "dir_info": {"editable": true}}',
+            "pip install --editable '/home/me/my clone[mjx]'",
+        ),
+        ("damaged", "pip install 'worldline[mjx]'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_the_library_came(origin, command, monkeypatch):
+    class Installed:
+        def read_text(self, name):
+            return origin
+
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed())
+    assert errors.install_command("mjx") == command

@@ -74,12 +74,13 @@ def test_the_end_of_a_process_takes_no_time_of_ours():
     program = f"""{PROGRAM}
 import time
 time.sleep(0.3)  # no program is under way
-ended = time.monotonic()
+slept = [0]
+time.sleep = slept.append
 atexit._run_exitfuncs()
-print(time.monotonic() - ended)
+print(sum(slept))
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.splitlines()[-1]) < 0.15
+    assert float(done.stdout.splitlines()[-1]) == 0

@@ -20,20 +20,20 @@ from worldline.learn.augmentation import Augmentation
 from worldline.learn.ppo import PPOConfig
 from worldline.learn.sac import SACConfig
 from worldline.learn.shac import SHACConfig
-from worldline.parallel.cluster import ClusterConfig
+from worldline.parallel.config import ClusterConfig
 from worldline.physics.finite_differences import FiniteDifferences
 from worldline.rendering.camera import Camera
 from worldline.report import RunFolder
 from worldline.settings import Count, Finite, NotNegative, Positive, Share, Units, check_settings
 from worldline.tasks.registry import list_tasks, load_task, task_class
-from worldline.train.config import (
-    TrainConfig,
+from worldline.train.config import TrainConfig
+from worldline.train.memory import check_memory
+from worldline.train.stored import (
     algorithm_of,
     environment_of,
     resolved_config,
     run_config,
 )
-from worldline.train.memory import check_memory
 
 CONFIGS = {
     "PPOConfig": PPOConfig,
@@ -149,7 +149,8 @@ def test_memory_that_is_not_there_is_said_first() -> None:
 TASK = "gym/hopper"
 #: Parts of `config.json` of which there may be more than these.
 PATHS = [
-    ("task",), ("options",), ("options", "frame_skip"), ("options", "episode_length"), ("env",),
+    ("task",), ("code",), ("code", "task"), ("env", "disturbances"),
+    ("options",), ("options", "frame_skip"), ("options", "episode_length"), ("env",),
     ("env", "physics"), ("env", "action_repeat"), ("env", "cameras"), ("env", "context"),
     ("not_rebuilt",), ("steps",), ("seed",), ("seeds",), ("episode_length",), ("domain",),
     ("context",), ("init_from",), ("evaluations",), ("algorithm",), ("ppo",), ("ppo", "num_worlds"),
@@ -168,7 +169,7 @@ def read(folder: Path) -> tuple[Any, ...]:
     opened = RunFolder.open(folder)
     run, algorithm = run_config(opened, None, quiet=False), algorithm_of(opened)
     env = environment_of(opened)
-    return run, algorithm, env.config, dataclasses.asdict(env.task)
+    return opened.config["task"], run, algorithm, env.config, dataclasses.asdict(env.task)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -58,8 +58,25 @@ class MissingExtraError(WorldlineError, ImportError):
     """An optional library that is not installed."""
 
     def __init__(self, what: str, extra: str, then: str = "") -> None:
-        commands = " && ".join(filter(None, (f"pip install 'worldline[{extra}]'", then)))
+        commands = " && ".join(filter(None, (install_command(extra), then)))
         super().__init__(f"{what} needs an optional library: {commands}")
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra: from the index, or where it is a clone, from there."""
+    import importlib.metadata
+    import json
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname
+
+    try:
+        origin = importlib.metadata.distribution("worldline").read_text("direct_url.json")
+        came = json.loads(origin or "{}")
+        if came.get("dir_info", {}).get("editable"):
+            return f"pip install --editable '{url2pathname(urlparse(came['url']).path)}[{extra}]'"
+    except (importlib.metadata.PackageNotFoundError, ValueError, KeyError):
+        pass  # it is not installed, or by a tool that does not say from where
+    return f"pip install 'worldline[{extra}]'"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

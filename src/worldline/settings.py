@@ -12,6 +12,7 @@ A whole number without a range of its own fits 32 bits, and no real number is Na
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import numbers
 import os
@@ -92,8 +93,8 @@ _WHOLE = Range(-_LARGEST_32_BITS - 1, _LARGEST_32_BITS)
 def check_settings(config: Any) -> None:
     """Checks each field of a dataclass against its annotation.
 
-    Fields of other types than numbers, truth values, texts, literals, tuples of these, and `None`,
-    are left to those who read them.
+    Fields of other types than numbers, truth values, texts, literals, abstract classes, tuples of
+    these, and `None`, are left to those who read them.
 
     Raises:
         ConfigError: a field has another type, or a number is out of its range; the error has the
@@ -147,6 +148,8 @@ def _problems(value: Any, hint: Any, bounds: Range | None = None) -> Iterator[tu
                 yield item, f"a {arguments[1].__name__}"
     elif hint in _SIMPLE and (wanted := _wanted(value, hint, bounds)):
         yield value, wanted
+    elif inspect.isabstract(hint) and not isinstance(value, hint):
+        yield value, f"a {hint.__name__}"
 
 
 #: What counts as a value of a type, and what is asked for in place of another.

@@ -14,12 +14,13 @@ import tyro
 
 import worldline
 from worldline import tuning as compilation_cache
-from worldline.cli import commands
+from worldline.cli import commands, listing
 from worldline.cli import main as cli
-from worldline.cli.arguments import parse
-from worldline.errors import ConfigError, RendererUnavailableError
-from worldline.tasks.registry import list_tasks, load_task
-from worldline.train import run as train_module
+from worldline.cli.parsing import parse
+from worldline.errors import ConfigError, RendererUnavailableError, install_command
+from worldline.tasks.names import TASKS
+from worldline.tasks.registry import load_task
+from worldline.train import video as video_module
 
 TINY = [
     *("--physics", "fake", "--num-worlds", "2", "--unroll-length", "8", "--minibatches", "1"),
@@ -37,7 +38,7 @@ def elsewhere(tmp_path, monkeypatch):
         raise RendererUnavailableError("not in a test")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train_module, "render_episode", no_video)
+    monkeypatch.setattr(video_module, "render_episode", no_video)
     with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer count
         yield
 
@@ -73,7 +74,9 @@ def test_training_names_the_return_the_curve_and_the_policy(trained):
 
 def test_a_run_is_evaluated(run, capsys):
     assert cli.main(["eval", "run", "--episodes", "3"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    assert re.fullmatch(r"policy run/policy.npz, after 16 steps, evaluated at -\d.*\n", said.err)
+    lines = said.out.splitlines()
     assert [line.split()[0] for line in lines] == ["deterministic", "stochastic"]
     assert all(line.endswith("length 8   3 episodes") for line in lines)
     assert cli.main(["eval", "run", "--episodes", "3"]) == 0
@@ -99,10 +102,10 @@ def test_a_run_is_rendered(run, capsys, monkeypatch):
         png.touch()
         return type("Clip", (), {"note": "drawn by hand"})
 
-    monkeypatch.setattr(train_module, "render_episode", render)
+    monkeypatch.setattr(video_module, "render_episode", render)
     assert cli.main(["render", "run", "--seconds", "0.2"]) == 0
-    said = capsys.readouterr().out
-    assert said == "drawn by hand\n  run/episode.mp4\n  run/episode.png\n"
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["drawn by hand", "  run/episode.mp4", "  run/episode.png"]
     assert episodes[0].shape == (5, 2)  # 0.2 s in steps of 0.04 s, two joints
 
 
@@ -128,7 +131,7 @@ def test_options_stand_before_or_behind_the_task(command, capsys):
 BAD = {
     "nosuch": "there is no command 'nosuch'",
     "trian gym/ant": "there is no command 'trian'; did you mean 'train'?",
-    "train": "needs a TASK, such as gym/ant; `worldline list` names them",
+    "train": "needs a TASK, such as gym/ant or your_file.py:YourTask; `worldline list` names",
     "train gym/anr": "there is no task 'gym/anr'; did you mean 'gym/ant'",
     "train --steps 5 gym/anr": "there is no task 'gym/anr'; did you mean 'gym/ant'",
     "train robot/reach --stepz 5": "takes no '--stepz'; did you mean '--steps'",
@@ -178,7 +181,7 @@ BAD = {
     "render full": "'full' is not a run folder: no config.json",
     "render run --seconds 0": "seconds is 0.0; give more than 0",
     "render run --seconds nan": "seconds is nan; give a finite number",
-    "list all": "worldline list takes no 'all'; see `worldline list --help`",
+    "list all zzz": "worldline list takes no 'zzz'; see `worldline list --help`",
     "bench": "there is no benchmark ''",
     "bench stp": "there is no benchmark 'stp'; did you mean 'step'",
 }  # fmt: skip
@@ -232,7 +235,7 @@ def damage(run, what):
         content["config"]["options"]["gravity"] = 3
         config.write_text(json.dumps(content))
     elif what == "a task that is no more":
-        content["config"]["task"] = "robot/reech"
+        content["config"]["code"] = {"task": "robot/reech"}
         config.write_text(json.dumps(content))
     elif what == "an engine that is no more":
         content["config"]["env"]["physics"] = "newton"
@@ -259,7 +262,7 @@ UNFIT = "the config.json of 'run' (worldline 0.1.0) does not fit: "
         "a task that is no more": f"{UNFIT}there is no task 'robot/reech'; did you mean ",
         "an engine that is no more": f"{UNFIT}there is no physics engine 'newton'",
         "options that are none": "'run' is no training run: its config.json lacks 'options'; give",
-        "somebody else's configuration": "'run' is no training run: its config.json lacks 'opti",
+        "somebody else's configuration": "'run' is no training run: its config.json lacks 'code",
     }.items(),
 )
 def test_a_run_that_cannot_be_used_is_an_error_of_one_line(command, what, message, run, capsys):
@@ -274,11 +277,11 @@ def test_a_policy_for_another_observation_is_an_error_of_one_line(run, capsys):
     content = json.loads((run / "config.json").read_text())
     task = load_task("gym/inverted-pendulum", episode_length=3)
     options = {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init}
-    content["config"] |= {"task": "gym/inverted-pendulum", "options": options}
+    content["config"] |= {"code": {"task": "gym/inverted-pendulum"}, "options": options}
     (run / "config.json").write_text(json.dumps(content))
     assert cli.main(["eval", "run"]) == 2
-    error = capsys.readouterr().err
-    assert re.fullmatch(r"error: the observation has shape .*; this policy takes .*\n", error)
+    _, error = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"error: the observation has shape .*; this policy takes .*", error)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +289,7 @@ def test_a_policy_for_another_observation_is_an_error_of_one_line(run, capsys):
     [
         ("--seconds", "Missing value for argument '--seconds'. Expected 1 values"),
         ("--seconds ten", "Error parsing --seconds: could not convert string to float: 'ten'"),
-        ("", "Missing from worldline render: PATH The run folder; the files go there. (required)"),
+        ("", "Missing from worldline render: PATH The run folder. (required)"),
     ],
 )
 def test_errors_of_tyro_are_read_as_this_version_writes_them(options, said):
@@ -343,7 +346,7 @@ def test_help_for_training_comes_without_a_task(capsys):
     assert all(option in said for option in ("--steps", "--num-worlds", "--learning-rate"))
 
 
-@pytest.mark.parametrize("task", list_tasks())
+@pytest.mark.parametrize("task", TASKS)
 def test_every_option_of_a_task_has_help(task, capsys):
     said = help_of(capsys, "train", task)
     rows = [row.strip("│ ") for row in said.splitlines() if row.strip("│╭╰╮╯─- ")]
@@ -363,13 +366,35 @@ def test_every_option_of_a_task_has_help(task, capsys):
             assert text.partition("(default:")[0].strip(), f"{option} has no help"
 
 
-def test_the_list_of_tasks_is_true(capsys):
+def test_the_list_has_every_task_and_what_is_to_be_done(capsys):
     assert cli.main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    shown = {
-        line.split()[0]: re.split(r"  +", line)[1:] for line in lines[1 : 1 + len(list_tasks())]
-    }
-    assert list(shown) == list_tasks()
+    assert [line.split()[0] for line in lines] == sorted(TASKS)
+    assert all(line.split(maxsplit=1)[1].endswith(".") for line in lines)
+    assert cli.main(["list", "four legs"]) == 0
+    found = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"gym/ant", "robot/quadruped-joystick", "suite/quadruped-run"} <= set(found)
+    assert cli.main(["list", "suite*ball"]) == 0
+    assert "suite/ball_in_cup-catch" in capsys.readouterr().out
+    assert cli.main(["list", "zzz"]) == 2
+    assert "no task has 'zzz' in its name or description" in capsys.readouterr().err
+
+
+def test_the_list_does_without_jax():
+    code = (
+        "import sys\nfrom worldline.cli.main import main\nmain(['list'])\n"
+        "assert not {'jax', 'mujoco'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_sizes_of_tasks_are_true(capsys):
+    some = ("gym/ant", "gym/reacher", "robot/reach", "suite/fish-swim")
+    lines = list(listing.sizes_of(some))
+    shown = {line.split()[0]: re.split(r"  +", line)[1:] for line in lines[1:5]}
+    assert tuple(shown) == some
+    assert cli.main(["list", "gym/ant", "--sizes"]) == 0
+    assert lines[1] in capsys.readouterr().out
     for name in ("gym/ant", "gym/reacher", "robot/reach"):
         env = worldline.make(name)
         spaces = [str(space.shape) for space in (env.observation_space, env.action_space)]
@@ -383,8 +408,7 @@ LIST_WITHOUT_ENGINES = """
 import sys
 sys.modules |= {"mujoco.mjx": None, "mujoco_warp": None}
 from worldline.cli import listing
-listing.list_tasks = lambda: ["robot/reach"]
-print(*listing.tasks(), sep="\\n")
+print(*listing.sizes_of(["robot/reach"]), sep="\\n")
 """
 
 
@@ -394,7 +418,7 @@ def test_the_list_names_what_to_install_for_an_engine_that_is_missing():
     _, reach, *engines = done.stdout.splitlines()
     assert reach.endswith("  native")
     assert engines == [
-        f"the engine {engine!r} needs an optional library: pip install 'worldline[{engine}]'"
+        f"the engine {engine!r} needs an optional library: {install_command(engine)}"
         for engine in ("mjx", "warp")
     ]
 

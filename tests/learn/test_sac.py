@@ -389,6 +389,7 @@ print((peak() - before) / sum(leaf.nbytes for leaf in jax.tree.leaves(replay)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the peak has another unit, or none")
+@pytest.mark.exhaustive  # compiles in a process of its own
 def test_a_run_holds_the_replay_buffer_once() -> None:
     path = os.pathsep.join([str(Path(toys.__file__).parent), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path}

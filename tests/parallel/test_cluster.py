@@ -21,13 +21,13 @@ import worldline
 from worldline.errors import ConfigError
 from worldline.learn.ppo import PPOConfig
 from worldline.parallel.cluster import (
-    ClusterConfig,
     any_of,
     is_first,
     join,
     of_first,
     report_lost_process,
 )
+from worldline.parallel.config import ClusterConfig
 from worldline.train import TrainConfig, resume, train
 
 PPO = PPOConfig(num_worlds=8, unroll_length=8, minibatches=2, epochs=2, discount=0.95)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import toys
-from worldline.errors import ConfigError, ModelError, VariationError
+from worldline.errors import ConfigError, ModelError, VariationError, install_command
 from worldline.model import Model
 from worldline.physics.base import Reads
 from worldline.physics.mjx.engine import MjxPhysics, refusal
@@ -347,7 +347,7 @@ def test_without_mjx_all_else_works_and_the_error_says_what_to_install():
     assert done.returncode == 0, done.stderr
     listed, error = done.stdout.splitlines()
     assert listed.endswith("native, warp")
-    assert error.endswith("pip install 'worldline[mjx]'")
+    assert error.endswith(install_command("mjx"))
 
 
 def test_mjx_is_not_imported_unless_it_is_asked_for():

@@ -50,12 +50,7 @@ SIMPLE = {"ipos": "0 0 0", "iquat": "1 0 0 0", "axis": "0 1 0", "pos": "0 0 0"}
 CASES = [(j, f) for j in JOINTS for f in OTHER if f.startswith("body") or "axis" in JOINTS[j]]
 #: MJX takes seconds to compile each.
 QUICK = [("native", *case) for case in CASES] + [("warp", *case) for case in CASES]
-QUICK += [("mjx", "hinge", "jnt_axis")]
-LONG = [
-    pytest.param("mjx", *case, marks=pytest.mark.exhaustive)
-    for case in CASES
-    if ("mjx", *case) not in QUICK
-]
+LONG = [("mjx", *case) for case in CASES]
 
 
 def mjcf(joints: str, simple: str = "", **values: str) -> str:

@@ -15,6 +15,10 @@ from worlds_of_users import MOST, TASKS, env_of, rows, run
 #: Tasks whose starts are drawn from a normal distribution, and how far a start's last bit leads.
 NORMAL, LED = ("suite/quadruped-walk",), 1e-4
 
+#: The tasks; those whose programs compile longest take turns.
+LONG = ("gym/humanoid", "suite/quadruped-walk")
+EACH = [pytest.param(t, marks=pytest.mark.exhaustive if t in LONG else ()) for t in TASKS]
+
 #: How far rewards and metrics may be, in parts of 1 or of themselves: a few roundings of float32.
 ROUNDING = 2e-6
 
@@ -35,7 +39,7 @@ def assert_same(task, ours, theirs):
 
 
 @pytest.mark.parametrize("number", [1, 7, 64])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", EACH)
 def test_a_world_is_the_same_alone_and_among_others(task, number):
     few, steps = run(task, number)
     many, all_steps = run(task, MOST)

@@ -32,7 +32,14 @@ def learned(folder):
 
 
 @pytest.mark.parametrize(
-    "task", ["suite/quadruped-walk", pytest.param("gym/ant", marks=pytest.mark.exhaustive)]
+    "task",
+    [
+        "gym/hopper",
+        *(
+            pytest.param(t, marks=pytest.mark.exhaustive)
+            for t in ("gym/ant", "suite/quadruped-walk")
+        ),
+    ],
 )
 def test_a_run_in_two_parts_is_a_run(task, tmp_path):
     env = worldline.make(task)

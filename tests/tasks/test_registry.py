@@ -61,7 +61,7 @@ def test_no_task_is_imported_before_it_is_asked_for():
         "import sys, worldline.tasks.registry as r\n"
         "before = [m for m in sys.modules if m.startswith('worldline.tasks.')]\n"
         "r.load_task('gym/ant')\n"
-        "names = ['worldline.tasks.names', 'worldline.tasks.registry']\n"
+        "names = [f'worldline.tasks.{n}' for n in ('names', 'reference', 'registry')]\n"
         "assert sorted(before) == names, before\n"
         "assert 'worldline.tasks.gym.ant' in sys.modules\n"
         "assert 'worldline.tasks.gym.walkers' not in sys.modules\n"

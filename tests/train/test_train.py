@@ -21,7 +21,8 @@ from worldline.tasks.reach import Reach
 from worldline.tasks.registry import list_tasks, load_task, task_class
 from worldline.train import records, resume, train
 from worldline.train import run as train_module
-from worldline.train.config import TrainConfig, environment_of, resolved_config, saved_config
+from worldline.train.config import TrainConfig
+from worldline.train.stored import environment_of, resolved_config, saved_config
 
 #: An update is 32 steps; of four worlds two end an episode in it.
 PPO = PPOConfig(num_worlds=4, unroll_length=8, minibatches=1, epochs=1, actor_hidden=(4,))
@@ -87,10 +88,12 @@ def test_the_folder_is_complete(run):
     finished = run(draw=True)
     assert sorted(file.name for file in finished.folder.iterdir()) == [
         ".lock",
+        "best_policy.npz",
         "checkpoints",
         "config.json",
         "curves.png",
         "metrics.jsonl",
+        "policies",
         "policy.npz",
         "tensorboard",
     ]
@@ -241,7 +244,7 @@ def test_the_configuration_of_a_task_comes_back(name, tmp_path):
 
 def test_a_configuration_of_something_else_is_refused(tmp_path):
     folder = RunFolder.create(tmp_path / "run", {"task": "gym/ant", "seed": 1})
-    with pytest.raises(RunError, match=r"is no training run: its config\.json lacks 'options'"):
+    with pytest.raises(RunError, match=r"is no training run: its config\.json lacks 'code'"):
         saved_config(folder)
 
 
@@ -287,17 +290,17 @@ def test_a_run_folder_describes_the_environment_that_was_trained(tmp_path):
         assert resume(folder.path, steps=64, quiet=True).steps == 64
 
 
-class Mine(Reach):
-    """A task that is not registered."""
-
-
 def test_what_a_run_folder_cannot_make_again_it_says(tmp_path, capsys):
+    class Mine(Reach):
+        """A task that no file has under its name."""
+
     env = worldline.Env(Mine(episode_length=16), "fake")
     config = dataclasses.replace(RUN, steps=32, evaluations=1, out=tmp_path / "run", quiet=False)
     with jax.numpy_dtype_promotion("standard"):
         path = train("robot/reach", env, config, PPO).folder
         said = " ".join(capsys.readouterr().err.split())
-        assert "its task, Mine, is not registered as 'robot/reach'; resume it with env=" in said
-        with pytest.raises(RunError, match=r"Mine, is not registered .*; make it in Python"):
+        why = "the class of its task, Mine, is in no file; put it into a Python file"
+        assert f"cannot make its environment again: {why}; resume it with env=" in said
+        with pytest.raises(RunError, match=f"{why}; make it in Python"):
             resume(path, steps=64, quiet=True)
         assert resume(path, steps=64, quiet=True, env=env).steps == 64

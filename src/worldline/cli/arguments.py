@@ -1,39 +1,50 @@
-"""Parses arguments with tyro; an error is one line that names the mend."""
+"""The arguments of `worldline train`: the task, and the options that it and its algorithm have."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import io
-import itertools
-import re
+import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from worldline.cli.commands import train
+from worldline.cli.parsing import FORMS, help_of, parse
 from worldline.env.config import EnvConfig
 from worldline.env.env import Env
+from worldline.env.options import read_disturbances
 from worldline.env.task import Task
-from worldline.errors import ConfigError, TaskError, did_you_mean
+from worldline.errors import TaskError
 from worldline.learn.algorithms import find_algorithm
-from worldline.parallel.cluster import ClusterConfig
+from worldline.parallel.config import ClusterConfig
 from worldline.rendering.camera import read_cameras
-from worldline.tasks.registry import list_tasks, task_class
+from worldline.tasks.reference import is_reference
+from worldline.tasks.registry import environment, find_task, list_tasks
 from worldline.train.config import TrainConfig
+from worldline.variation.domain import AbstractDomain
 from worldline.variation.options import read_draws
-
-T = TypeVar("T")
 
 _ANY_TASK = """\
 Train a policy for a TASK; `worldline list` shows their names. Each task has its own defaults and
 options: see `worldline train TASK --help`."""
 
-_ANY_ALGORITHM = """
+_MOST_USED = """
 
-`--algorithm NAME` is ppo (the default), sac or shac. Each has its own options."""
+`--algorithm NAME` is ppo (the default), sac or shac. Each has its own options. Most used:
+
+    --steps 1e6   --seed 1   --seeds 4   --out runs/mine   --resume   --no-video
+    --num-worlds 256   --learning-rate 3e-4   --domain medium   --physics native"""
+
+#: The titles of the groups of options in the help.
+_GROUPS = {
+    "run": "the run",
+    "env": "the environment",
+    "task": "the task",
+    "algorithm": "the algorithm",
+    "cluster": "several processes and devices",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +70,13 @@ class EnvSettings:
     """Show the policy distances too."""
     renderer: Literal["auto", "opengl", "warp"] = "auto"
     """The program that draws the images for the policy."""
+    delay: str = ""
+    """Delay the actions by so many control steps: 2; or 0:2, drawn for each episode."""
+    noise: str = ""
+    """Add noise of this standard deviation to the observation: 0.02; or to parts: state=0.02."""
+    push: str = ""
+    """Push the robot's root body with this force in N, for 0.1 s every 2 to 4 s: 20:60; or another
+    body: torso=20:60."""
 
     def environment(self, task: Task, draws: Sequence[str] = ()) -> Env:
         """Makes the environment.
@@ -76,6 +94,7 @@ class EnvSettings:
             visible=names if self.visible else (),
             cameras=read_cameras(self.pixels, stack=self.frames, depth=self.depth),
             renderer=self.renderer,
+            disturbances=read_disturbances(task, self.delay, self.noise, self.push),
         )
         return Env.from_config(task, config)
 
@@ -88,7 +107,8 @@ def take_task(argv: list[str]) -> tuple[str | None, list[str]]:
     Raises:
         TaskError: the arguments have no task.
     """
-    known = [index for index, argument in enumerate(argv) if argument in list_tasks()]
+    tasks = list_tasks()
+    known = [i for i, argument in enumerate(argv) if argument in tasks or is_reference(argument)]
     # A misspelt task is the first argument that is no option and does not follow one.
     follows = [a.startswith("-") and "=" not in a for a in ("", *argv)]
     alone = [i for i, argument in enumerate(argv) if argument[:1] != "-" and not follows[i]]
@@ -96,20 +116,24 @@ def take_task(argv: list[str]) -> tuple[str | None, list[str]]:
         return argv[index], argv[:index] + argv[index + 1 :]
     if {"-h", "--help"} & set(argv):
         return None, argv
-    raise TaskError("worldline train needs a TASK, such as gym/ant; `worldline list` names them")
+    raise TaskError(
+        "worldline train needs a TASK, such as gym/ant or your_file.py:YourTask; `worldline list` "
+        "names those that have names"
+    )
 
 
 def train_settings(name: str | None, argv: list[str]) -> Any:
     """The settings of `worldline train` from arguments and the task's own defaults.
 
     Args:
-        name: the task; None to show the help for all tasks.
+        name: the task, or a reference to one; None to show the help for all tasks.
         argv: the other arguments.
 
     Returns:
-        A dataclass with the attributes `name`, `task` (a `Task`), `env` (`EnvSettings`), `run`
-        (`TrainConfig`), `algorithm` (its configuration) and `cluster` (`ClusterConfig`). Its method
-        `execute` trains.
+        A dataclass with the attributes `name`, `run` (`TrainConfig`), `algorithm` (its
+        configuration) and `cluster` (`ClusterConfig`). Its method `environment` makes the `Env`,
+        and `execute` trains. Where the task is a class, it has also `task` and `env`
+        (`EnvSettings`), from which the environment is made.
 
     Raises:
         TaskError, ConfigError: there is no such task, algorithm, option or value.
@@ -119,11 +143,13 @@ def train_settings(name: str | None, argv: list[str]) -> Any:
     first.add_argument("--algorithm", default="ppo", nargs="?", const="")
     known, rest = first.parse_known_args(argv)
     chosen = known.algorithm
-    task = None if name is None else task_class(name)
-    defaults = {} if task is None else task.defaults
+    found = None if name is None else find_task(name)
+    task = found if isinstance(found, type) else None
+    env = environment(found, str(name)) if found and not isinstance(found, type) else None
+    defaults = getattr(task or (env and env.task), "defaults", {})
     algorithm = find_algorithm(chosen).config
     parts = {
-        "env": EnvSettings(),
+        **({} if env else {"env": EnvSettings()}),
         "run": TrainConfig(**defaults.get("train", {})),
         "algorithm": algorithm(**defaults.get(chosen, {})),
         "cluster": ClusterConfig(),
@@ -138,52 +164,42 @@ def train_settings(name: str | None, argv: list[str]) -> Any:
     ]
     if task is not None:
         fields.append(("task", task))
-    namespace = {"name": name, "execute": train}  # attributes and no options
+    made = _of_task if env is None else lambda settings: env
+    namespace = {"name": name, "execute": train, "environment": made}  # attributes and no options
     kind = dataclasses.make_dataclass(
         "Settings", fields, frozen=True, kw_only=True, namespace=namespace
     )
-    kind.__doc__ = (f"Train a policy for {name}." if name else _ANY_TASK) + _ANY_ALGORITHM
-    return parse(kind, rest, f"worldline train {name or 'TASK'}")
+    prog = f"worldline train {name or 'TASK'}"
+    if {"-h", "--help"} & set(rest):
+        sys.stdout.write(_help(fields, name, prog))
+        raise SystemExit(0)
+    return parse(kind, rest, prog)
 
 
-def parse(settings: type[T], argv: list[str], prog: str) -> T:
-    """Settings from arguments by tyro.
-
-    Args:
-        settings: a dataclass.
-        argv: the arguments.
-        prog: the command, as `worldline eval`.
-
-    Raises:
-        ConfigError: an option does not exist, lacks its value or has a wrong one.
-        SystemExit: help was asked for, and printed.
-    """
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            parsed, unknown = tyro.cli(settings, args=argv, prog=prog, return_unknown_args=True)
-    except SystemExit as exit_:
-        if not exit_.code:
-            raise
-        raise ConfigError(f"{in_one_line(errors.getvalue())}; see `{prog} --help`") from None
-    if unknown:
-        given = next((a for a in unknown if a.startswith("-")), unknown[0])
-        near = did_you_mean(given, _options(settings)) if given.startswith("--") else ""
-        raise ConfigError(f"{prog} takes no {given!r}{near or f'; see `{prog} --help`'}")
-    return parsed
+def _help(fields: list[Any], name: str | None, prog: str) -> str:
+    """The options in groups, after the most used ones."""
+    about = f"Train a policy for {name}." if name else _ANY_TASK
+    lines = [f"usage: {prog} [OPTIONS]\n\n{about}{_MOST_USED}\n"]
+    for part, title in _GROUPS.items():
+        options = [field for field in fields if field[0] == part]
+        lines += [help_of(dataclasses.make_dataclass("Group", [each]), title) for each in options]
+    return "\n".join(lines) + "\n"
 
 
-def in_one_line(box: str) -> str:
-    """The first paragraph of an error that tyro prints in a box, without the box and its title."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    rows = [row.strip("│ ") for row in plain.splitlines()[1:]]
-    parts = itertools.groupby(rows, key=lambda row: bool(row.strip("╰╯─-")))
-    return next((" ".join(part).rstrip(".") for has_words, part in parts if has_words), plain)
+def _of_task(settings: Any) -> Env:
+    made: Env = settings.env.environment(settings.task, settings.run.context)
+    return made
 
 
-def _options(settings: Any) -> set[str]:
-    """The options that the help for a dataclass names, without `--help`."""
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        tyro.cli(settings, args=["--help"])
-    return set(re.findall(r"--[a-z][\w.-]*", text.getvalue())) - {"--help"}
+@FORMS.primitive_rule
+def _name_of_domain(kind: Any) -> tyro.constructors.PrimitiveConstructorSpec[str] | None:
+    """A domain by its name; a `Domain` itself is for Python."""
+    if kind.type != str | AbstractDomain:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="STR",
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda value: isinstance(value, str),
+        str_from_instance=lambda value: [value],
+    )

@@ -7,15 +7,18 @@ reported at once.
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import itertools
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import tyro
 
 from worldline.cli import BEGAN
-from worldline.parallel.cluster import ClusterConfig, is_first, join
+from worldline.errors import ConfigError
+from worldline.parallel.config import ClusterConfig
 from worldline.settings import Count, Positive, Range, Seed, check_settings
 
 if TYPE_CHECKING:
@@ -26,14 +29,18 @@ if TYPE_CHECKING:
 
 RunPath: TypeAlias = tyro.conf.Positional[Path]
 
+_TRUST_CODE = """Run the copy of the task's file in the run folder, if the file is no longer where
+it was, or has changed. Only for folders whose maker you trust."""
+
 
 def train(settings: Any) -> None:
     """Trains a policy with the settings that `arguments.train_settings` read."""
+    from worldline.parallel.cluster import join
     from worldline.train import train as train_run
     from worldline.train.interrupt import graceful_stop
 
     mesh = join(settings.cluster)
-    env = settings.env.environment(settings.task, settings.run.context)
+    env = settings.environment()
     what = (settings.name, env, settings.run, settings.algorithm)
     _print_result(settings.name, train_run(*what, BEGAN, graceful_stop(), mesh=mesh))
 
@@ -49,12 +56,14 @@ class Resume:
     with."""
     quiet: bool = False
     """Show no progress."""
+    trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
     cluster: Annotated[ClusterConfig, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=ClusterConfig
     )
 
     def execute(self) -> None:
         """Continues the run."""
+        from worldline.parallel.cluster import join
         from worldline.report import RunFolder
         from worldline.train import resume
         from worldline.train.interrupt import graceful_stop
@@ -64,16 +73,54 @@ class Resume:
             # XLA reads it when JAX begins: it divides its sums among so many threads.
             os.environ.setdefault("NPROC", cores)
         mesh = join(self.cluster)
-        result = resume(self.run, self.steps, self.quiet, BEGAN, graceful_stop(), mesh=mesh)
+        result = resume(
+            self.run,
+            self.steps,
+            self.quiet,
+            BEGAN,
+            graceful_stop(),
+            mesh=mesh,
+            trust_code=self.trust_code,
+        )
         _print_result(str(RunFolder.open(self.run).config["task"]), result)
 
 
 @dataclasses.dataclass(frozen=True)
-class Eval:
-    """Evaluate a run's policy on fresh episodes."""
+class _OfRun:
+    """The options of a command that uses a run's policy."""
 
     run: RunPath
     """The run folder."""
+    checkpoint: str = "last"
+    """Which policy: last; best, that of the highest evaluation; or the environment steps after
+    which one was evaluated."""
+    trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
+
+    def open(self) -> tuple[RunFolder, Env, Policy]:
+        """The run folder, its environment and the policy; prints which one."""
+        from worldline.export.policy_file import load_policy, policy_about, policy_file
+        from worldline.report import RunFolder
+        from worldline.train.stored import environment_of, saved_config
+
+        check_settings(self)
+        folder = RunFolder.open(self.run)
+        saved_config(folder)  # an error of the configuration comes before one of the policy
+        policy = load_policy(folder.path, checkpoint=self.checkpoint)
+        env = environment_of(folder, trust_code=self.trust_code)
+        file = policy_file(folder.path, self.checkpoint)
+        about = policy_about(file)
+        if "step" in about:
+            when = f", after {about['step']:,} steps, evaluated at {about['return']:.1f}"
+        else:
+            when = ""
+        print(f"policy {file}{when}", file=sys.stderr)
+        return folder, env, policy
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval(_OfRun):
+    """Evaluate a run's policy on fresh episodes."""
+
     episodes: Count = 20
     """The number of episodes. With --context, at each point of the grid."""
     seed: Seed = 1
@@ -91,8 +138,7 @@ class Eval:
         from worldline.learn.rollout import evaluator
         from worldline.train.config import find_domain
 
-        check_settings(self)
-        folder, env, policy = _open_run(self.run)
+        folder, env, policy = self.open()
         if self.context:
             self._sweep(folder, env, policy)
             return
@@ -141,11 +187,9 @@ class Eval:
 
 
 @dataclasses.dataclass(frozen=True)
-class Render:
+class Render(_OfRun):
     """Make a video and a strip of pictures of a run's policy."""
 
-    run: RunPath
-    """The run folder; the files go there."""
     seconds: Positive = 10.0
     """The longest duration of the video."""
     seed: Seed = 1
@@ -157,10 +201,9 @@ class Render:
         """Makes the files, and prints their names."""
         import jax
 
-        from worldline.train.run import make_video
+        from worldline.train.video import make_video
 
-        check_settings(self)
-        folder, env, policy = _open_run(self.run)
+        folder, env, policy = self.open()
         key = jax.random.key(self.seed)
         print(make_video(folder, env, policy, key, self.seconds, not self.stochastic))
         for file in (folder.video_file, folder.strip_file, folder.inputs_file):
@@ -169,11 +212,29 @@ class Render:
 
 
 @dataclasses.dataclass(frozen=True)
-class Export:
+class Compare:
+    """Compare runs: a table of what they reached and where their settings differ, and a picture."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """The run folders."""
+    out: Path = Path("compare.png")
+    """The picture to write."""
+
+    def execute(self) -> None:
+        """Prints the table, and the name of the picture."""
+        from worldline.report.compare import compare_runs
+
+        if not self.runs:
+            raise ConfigError("worldline compare needs run folders: worldline compare RUN RUN ...")
+        for line in compare_runs(self.runs, self.out):
+            print(line)
+        print(f"  picture  {self.out}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Export(_OfRun):
     """Write a run's policy as an ONNX file, with its normalisation and its action bounds."""
 
-    run: RunPath
-    """The run folder."""
     out: Path | None = None
     """The file; by default policy.onnx in the run folder."""
 
@@ -181,7 +242,7 @@ class Export:
         """Writes the file, and prints its inputs and its output."""
         from worldline.export.onnx_file import save_onnx
 
-        folder, env, policy = _open_run(self.run)
+        folder, env, policy = self.open()
         space = env.observation_space
         parts = dict(space.spaces) if hasattr(space, "spaces") else {"state": space}
         file = self.out or folder.path / "policy.onnx"
@@ -210,36 +271,49 @@ class Init:
         file = write_task(self.mjcf, self.out, motors=self.motors)
         print(f"{file}: a task for {self.mjcf}")
         print(f"  `python {file}` checks it and trains it; the places to change are marked YOURS")
+        print(f"  `worldline train {file} --help` shows every setting")
 
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """List the tasks: their observation, action, control rate and episode length."""
+    """List the tasks."""
 
+    pattern: tyro.conf.Positional[str] = ""
+    """Only those with this text in their name or description; `*` stands for anything."""
+    sizes: bool = False
+    """Also sizes of observation and action, actions a second, and engines: this builds each task,
+    which takes some seconds."""
     fields: str = ""
     """Show what can vary in this task instead: its domains, context features and model fields."""
 
     def execute(self) -> None:
         """Prints the list."""
-        from worldline.cli.listing import fields_of, tasks
+        from worldline.tasks.names import TASKS, tasks_of_packages
 
-        for line in fields_of(self.fields) if self.fields else tasks():
+        if self.fields:
+            from worldline.cli.listing import fields_of
+
+            lines = list(fields_of(self.fields))
+        else:
+            about = {name: entry.about for name, entry in TASKS.items()}
+            about |= {name: f"at {place}" for name, place in tasks_of_packages().items()}
+            pattern = f"*{self.pattern}*"
+            chosen = {n: t for n, t in about.items() if fnmatch.fnmatch(f"{n} {t}", pattern)}
+            if not chosen:
+                raise ConfigError(f"no task has {self.pattern!r} in its name or description")
+            if self.sizes:
+                from worldline.cli.listing import sizes_of
+
+                lines = list(sizes_of(sorted(chosen)))
+            else:
+                lines = [f"{name:32} {chosen[name]}" for name in sorted(chosen)]
+        for line in lines:
             print(line)
-
-
-def _open_run(path: Path) -> tuple[RunFolder, Env, Policy]:
-    from worldline.export.policy_file import load_policy
-    from worldline.report import RunFolder
-    from worldline.train.config import environment_of, saved_config
-
-    folder = RunFolder.open(path)
-    saved_config(folder)  # an error of the configuration comes before one of the policy
-    policy = load_policy(folder.path)
-    return folder, environment_of(folder), policy
 
 
 def _print_result(name: str, result: Result) -> None:
     from worldline.export.policy_file import POLICY_FILE
+    from worldline.parallel.cluster import is_first
     from worldline.report import RunFolder
     from worldline.report.progress import short
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from worldline.env.task import reads_of
 from worldline.errors import MissingExtraError, VariationError, WorldlineError
 from worldline.model import Model
 from worldline.physics import refusal
 from worldline.physics.base import NOTHING
-from worldline.tasks.registry import list_tasks, load_task, make
+from worldline.tasks.registry import load_task, make
 from worldline.variation import features_of
 from worldline.variation.distributions import text
 from worldline.variation.domain import AbstractDomain, Domain
@@ -20,7 +20,7 @@ from worldline.variation.targets import FIELD_PREFIXES
 _PENDULUM = "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>"
 
 
-def tasks() -> Iterator[str]:
+def sizes_of(names: Sequence[str]) -> Iterator[str]:
     """A line for each task: observation, action, control rate, steps an episode, engines.
 
     Lines on the engines that do not run here follow, with what to install.
@@ -28,7 +28,7 @@ def tasks() -> Iterator[str]:
     others, missing = _optional_engines()
     row = "{:30} {:>12} {:>8} {:>10} {:>8}   {}"
     yield row.format("task", "observation", "action", "control", "episode", "engines")
-    for name in list_tasks():
+    for name in names:
         try:
             env = make(name, physics="fake")  # the quickest to build; no shape depends on it
         except MissingExtraError as error:

@@ -23,6 +23,7 @@ COMMANDS = {
     "resume": ("RUN", "continue a run that was stopped or killed"),
     "eval": ("RUN", "evaluate the policy of a run in new episodes"),
     "render": ("RUN", "make a video of the policy of a run"),
+    "compare": ("RUN ...", "compare runs: a table and a picture"),
     "export": ("RUN", "write the policy of a run as an ONNX file"),
     "init": ("MJCF", "write a Python file with a task for your robot, ready to train"),
     "list": ("", "list the tasks, or what can vary in one"),
@@ -30,7 +31,10 @@ COMMANDS = {
 }
 
 #: What takes seconds to import, of what a command uses; for the others it is `worldline.train.run`.
-_HEAVY = {"init": "worldline.cli.scaffold", "list": "worldline.cli.listing"}
+_HEAVY = {"init": "worldline.cli.scaffold"}
+
+#: The commands that do without JAX, and so answer at once.
+_LIGHT = ("compare", "list")
 
 #: The commands that ask for signals themselves, once there is something to save.
 _STOPPING = ("train", "resume")
@@ -87,18 +91,20 @@ def _run_with_settings(name: str, argv: list[str]) -> None:
     in training until there is a run folder, a signal ends the process at once: nothing is to be
     cleaned up, and an exception in the middle of an import may get lost.
     """
-    from worldline.cli import arguments, commands
+    from worldline.cli import commands
+    from worldline.cli.parsing import parse
 
     if name == "train":
-        settings = arguments.train_settings(*arguments.take_task(argv))
+        from worldline.cli.arguments import take_task, train_settings
+
+        settings = train_settings(*take_task(argv))
     else:
-        kind = getattr(commands, name.capitalize())
-        settings = arguments.parse(kind, argv, f"worldline {name}")
+        settings = parse(getattr(commands, name.capitalize()), argv, f"worldline {name}")
+    if name not in _LIGHT:
+        from worldline.tuning import tune_process
 
-    from worldline.tuning import tune_process
-
-    tune_process()
-    importlib.import_module(_HEAVY.get(name, "worldline.train.run"))
+        tune_process()
+        importlib.import_module(_HEAVY.get(name, "worldline.train.run"))
     with _on_signals(signal.SIG_DFL if name in _STOPPING else signal.default_int_handler):
         settings.execute()
 

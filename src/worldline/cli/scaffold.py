@@ -169,8 +169,9 @@ _TEMPLATE = Template('''\
 
     python $file
 
-checks it, trains a policy, and leaves a run folder with a learning curve and a video. The places to
-make it yours are marked with YOURS.
+checks it, trains a policy, and leaves a run folder with a learning curve and a video; `worldline
+train $file` trains it with all options of the command line. The places to make it yours are marked
+with YOURS.
 """
 
 import dataclasses
@@ -182,6 +183,7 @@ ${imports}import numpy as np
 import worldline
 from worldline.learn.ppo import PPOConfig
 from worldline.train import TrainConfig, train
+from worldline.tuning import tune_process
 
 MJCF = $mjcf
 $motors
@@ -251,6 +253,7 @@ class $task(worldline.Task):
 
 
 if __name__ == "__main__":
+    tune_process()  # keeps compiled programs for the next time
     env = worldline.Env($task())
     for warning in worldline.check_env(env).warnings:  # a problem is an error
         print("warning:", warning)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated
 
+from worldline.env.disturb import Disturbance
 from worldline.rendering.camera import Camera
 from worldline.settings import Range, check_settings
 
@@ -31,6 +32,9 @@ class EnvConfig:
     """Each camera by its name in the observation."""
     renderer: str = "auto"
     """The renderer of the cameras' images."""
+    disturbances: tuple[Disturbance, ...] = ()
+    """Delays, noise and pushes, in the order in which actions and observations pass through them.
+    """
     not_stored: tuple[str, ...] = ()
     """Descriptions of the arguments that no file can store, such as a user's function."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -111,8 +111,9 @@ class ObservationNoise(_Noise):
     """Gaussian noise on the observation, anew each control step."""
 
     std: float | Mapping[str, float]
-    """Standard deviation in the observation's units; by key where the observation is a dict, whose
-    other keys stay exact."""
+    """Standard deviation in the observation's units. Where the observation is a dict: by key, and
+    its other keys stay exact; or one number for all keys but `privileged_state`, which is what a
+    critic knows and no robot measures."""
 
     def observe(self, task: Task, memory: PyTree, obs: Observation) -> Observation:
         """The observation with noise."""
@@ -120,7 +121,10 @@ class ObservationNoise(_Noise):
             if isinstance(self.std, Mapping):
                 raise TaskError("the observation is an array; give ObservationNoise one number")
             return obs + self.std * jax.random.normal(memory.key, obs.shape, jnp.float32)
-        deviations = self.std if isinstance(self.std, Mapping) else dict.fromkeys(obs, self.std)
+        measured = [name for name in obs if name != "privileged_state"]
+        deviations = (
+            self.std if isinstance(self.std, Mapping) else dict.fromkeys(measured, self.std)
+        )
         for name in deviations:
             if name not in obs:
                 raise TaskError(f"the observation has no {name!r}{did_you_mean(name, obs)}")
@@ -333,3 +337,29 @@ class Disturbed(Task):
         """The task's memory, and each disturbance with its own."""
         memory, owned = memory
         return memory, list(zip(self.disturbances, owned, strict=True))
+
+
+#: The disturbances by their names in a file, which stay when a class is renamed.
+DISTURBANCES: Mapping[str, type[Disturbance]] = {
+    "observation_noise": ObservationNoise,
+    "action_noise": ActionNoise,
+    "action_delay": ActionDelay,
+    "pushes": Pushes,
+}
+
+
+def disturbed(task: Task, disturbances: Sequence[Disturbance]) -> Task:
+    """The task with further disturbances; the task itself where there are none."""
+    inner, earlier = undisturbed(task)
+    together = (*earlier, *disturbances)
+    return Disturbed(task=inner, disturbances=together) if together else inner
+
+
+def undisturbed(task: Task) -> tuple[Task, tuple[Disturbance, ...]]:
+    """The task without its disturbances, and these; its episodes are as long as they were."""
+    if not isinstance(task, Disturbed):
+        return task, ()
+    inner, earlier = undisturbed(task.task)
+    if inner.episode_length != task.episode_length:
+        inner = dataclasses.replace(inner, episode_length=task.episode_length)
+    return inner, earlier + task.disturbances

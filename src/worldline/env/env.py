@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -14,6 +14,7 @@ import numpy as np
 
 from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
+from worldline.env.disturb import DISTURBANCES, Disturbance, disturbed, undisturbed
 from worldline.env.observer import Observer
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
@@ -90,6 +91,8 @@ class Env:
         last_action: whether the last action is added to the observation, which is then a dict too:
             `last_action`, `(nact,)`, zeros at the start of an episode. A policy that sees images
             needs it: they show the effect of an action only one step later.
+        disturbances: what makes the world rougher than the task has it, such as
+            `ActionDelay(steps=2)`: delays, noise, pushes. They join those of a `Disturbed` task.
 
     Raises:
         VariationError: the model offers no such feature.
@@ -109,9 +112,11 @@ class Env:
         cameras: Cameras | Mapping[str, Camera] | None = None,
         action_repeat: int = 1,
         last_action: bool = False,
+        disturbances: Sequence[Disturbance] = (),
     ) -> None:
         check_not_forked()
         check_settings(task)
+        task = disturbed(task, disturbances)
         self.action_repeat, self.last_action = action_repeat, last_action
         self.task, self.engine = task, physics
         self.context = context if isinstance(context, Context) else Context(context)
@@ -141,6 +146,9 @@ class Env:
         """The arguments that this environment was made with, without its task, as data."""
         custom = [f.name for f in self.context.requested if not isinstance(f, str)]
         missing = [f"the context feature {name!r} of your own" for name in custom]
+        disturbances = undisturbed(self.task)[1]
+        foreign = [d for d in disturbances if type(d) not in DISTURBANCES.values()]
+        missing += [f"the disturbance {type(d).__name__} of your own" for d in foreign]
         if not isinstance(self.engine, str):
             missing.append("the engine, which a function builds")
         return EnvConfig(
@@ -151,6 +159,7 @@ class Env:
             visible=self.context.visible,
             cameras={} if self.cameras is None else self.cameras.views,
             renderer="auto" if self.cameras is None else self.cameras.renderer,
+            disturbances=disturbances,
             not_stored=tuple(missing),
         )
 
@@ -165,7 +174,8 @@ class Env:
             raise ConfigError(f"a configuration cannot hold {config.not_stored[0]}; give an Env")
         context = Context(config.context, visible=config.visible)
         cameras = Cameras(task.model, config.cameras, config.renderer) if config.cameras else None  # type: ignore[arg-type] # checked there
-        return cls(task, config.physics, context, cameras, config.action_repeat, config.last_action)
+        repeat, last_action = config.action_repeat, config.last_action
+        return cls(task, config.physics, context, cameras, repeat, last_action, config.disturbances)
 
     def but(
         self,

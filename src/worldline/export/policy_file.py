@@ -23,6 +23,10 @@ from worldline.learn.policy import Policy
 from worldline.types import Array
 
 POLICY_FILE = "policy.npz"
+#: The policy with the highest evaluation of a run.
+BEST_FILE = "best_policy.npz"
+#: The policy of each evaluation, `step-<environment steps>.npz`.
+POLICIES_FOLDER = "policies"
 _FORMAT = 3
 
 #: The classes of a policy's parts by their names in a file, which stay when a class is renamed.
@@ -40,21 +44,30 @@ _KINDS: dict[str, type[Any]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def save_policy(folder: str | os.PathLike[str], policy: Policy) -> Path:
-    """Writes a policy to `policy.npz` in a folder, in place of one that is there.
+def save_policy(
+    folder: str | os.PathLike[str], policy: Policy, *, name: str = POLICY_FILE, **about: Any
+) -> Path:
+    """Writes a policy to a file in a folder, in place of one that is there.
 
     The file holds NumPy arrays, each named by its place in the policy (`statistics.mean`,
     `actor.mean.weights.0`, ...), and a JSON text `about`: enough to run it without this library.
+
+    Args:
+        folder: the folder; it is made if it is not there.
+        policy: the policy.
+        name: the file's name.
+        about: what else the file shall say of the policy, as `step=1000`, in types of JSON.
 
     Raises:
         RunError: the folder cannot be written; a policy that was there before is intact.
     """
     arrays: dict[str, Any] = {}
-    about = {"format": _FORMAT, "policy": _described(policy, "", arrays)}
-    path = Path(folder) / POLICY_FILE
+    described = {**about, "format": _FORMAT, "policy": _described(policy, "", arrays)}
+    path = Path(folder) / name
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
-            np.savez(file, about=np.array(json.dumps(about)), **arrays)
+            np.savez(file, about=np.array(json.dumps(described)), **arrays)
     except OSError as error:
         raise RunError(
             f"cannot write {str(path)!r}: {error.strerror}; make room, or give --out"
@@ -62,23 +75,62 @@ def save_policy(folder: str | os.PathLike[str], policy: Policy) -> Path:
     return path
 
 
-def load_policy(run: str | os.PathLike[str], kinds: Sequence[type[Any]] = ()) -> Policy:
+def policy_file(run: str | os.PathLike[str], checkpoint: str | int = "last") -> Path:
+    """The file of a run's policy.
+
+    Args:
+        run: the run folder, or a policy's file itself.
+        checkpoint: `last`; `best`, the policy with the highest evaluation; or the environment
+            steps after which a policy was evaluated.
+
+    Raises:
+        RunError: there is no such file; the error names the steps that there are.
+    """
+    folder = Path(run)
+    if not folder.is_dir():
+        if folder.is_file():
+            return folder
+        raise RunError(f"no policy at {str(run)!r}; give a folder that `worldline train` made")
+    there = {int(f.stem.removeprefix("step-")): f for f in _of_evaluations(folder)}
+    names: dict[str | int, Path] = {"last": folder / POLICY_FILE, "best": folder / BEST_FILE}
+    key = int(checkpoint) if str(checkpoint).isdigit() else checkpoint
+    found = (names | there).get(key)
+    if found is not None and found.is_file():
+        return found
+    if key not in ("last", "best") and (folder / POLICY_FILE).is_file():
+        steps = ", ".join(map(str, sorted(there)))
+        raise RunError(f"checkpoint is {checkpoint!r}; give best, last or one of {steps}")
+    if (folder / "config.json").is_file():
+        raise RunError(f"{str(run)!r} has no policy yet; the first evaluation of a run saves one")
+    raise RunError(f"no policy at {str(folder)!r}; give a folder that `worldline train` made")
+
+
+def policy_about(file: Path) -> dict[str, Any]:
+    """What a policy's file says of it, such as its `step` and the `return` of its evaluation."""
+    about: dict[str, Any] = json.loads(str(read_archive(file, ["about"])["about"]))
+    return about
+
+
+def _of_evaluations(folder: Path) -> list[Path]:
+    files = (folder / POLICIES_FOLDER).glob("step-*.npz")
+    return [file for file in files if file.stem.removeprefix("step-").isdigit()]
+
+
+def load_policy(
+    run: str | os.PathLike[str], kinds: Sequence[type[Any]] = (), checkpoint: str | int = "last"
+) -> Policy:
     """The policy of a run: a callable from observation to action that needs no task.
 
     Args:
         run: a folder that `worldline train` made, or a `policy.npz` itself.
         kinds: the classes of networks of your own that it may have.
+        checkpoint: which of a run's policies: `last`; `best`, that of the highest evaluation; or
+            the environment steps after which one was evaluated.
 
     Raises:
         RunError: there is no policy, its file is damaged, or it has a network of an unknown class.
     """
-    path = Path(run) / POLICY_FILE if Path(run).is_dir() else Path(run)
-    if not path.is_file():
-        if (path.parent / "config.json").is_file():
-            raise RunError(
-                f"{str(run)!r} has no policy yet; the first evaluation of a run saves one"
-            )
-        raise RunError(f"no policy at {str(path)!r}; give a folder that `worldline train` made")
+    path = policy_file(run, checkpoint)
     known = _KINDS | {kind.__name__: kind for kind in kinds}
     try:
         content = read_archive(path)

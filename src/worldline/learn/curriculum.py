@@ -22,6 +22,9 @@ Curriculum = Callable[[Metrics, Ranges], Ranges]
 def moved(curriculum: Curriculum | None, metrics: Metrics, ranges: Ranges) -> Ranges:
     """The ranges after an update, in the dtypes that they had; the same without a curriculum.
 
+    Where the curriculum gives no finite number, as from the return of an update in which no episode
+    ended, they stay as they are.
+
     Raises:
         ConfigError: the curriculum gave other names or shapes.
     """
@@ -34,7 +37,11 @@ def moved(curriculum: Curriculum | None, metrics: Metrics, ranges: Ranges) -> Ra
             f"the curriculum turned ranges of shapes {shapes[0]} into {shapes[1]}; "
             "it must keep their names and shapes"
         )
-    return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), ranges, after)
+
+    def taken(old: Array, new: Array) -> Array:
+        return jnp.where(jnp.isfinite(new), jnp.asarray(new, old.dtype), old)
+
+    return jax.tree.map(taken, ranges, after)
 
 
 def schedule(start: Ranges, end: Ranges, updates: int) -> Curriculum:

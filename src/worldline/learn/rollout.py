@@ -61,8 +61,8 @@ def unroll(
 
     Returns:
         The worlds after the steps, the steps, and a summary of them. In the summary `return` and
-        `episode_length` are means over the episodes that ended (0 if none did), `episodes` is their
-        number, and the task's own metrics are means over steps.
+        `episode_length` are means over the episodes that ended (NaN if none did), `episodes` is
+        their number, and the task's own metrics are means over steps.
     """
 
     def step(carry: PyTree, noise: Array) -> tuple[PyTree, tuple[Rollout, Metrics]]:
@@ -100,7 +100,7 @@ def _summary(metrics: Metrics, ended: Array) -> Metrics:
 
     def mean_over_ended(values: Array) -> Array:
         total = jnp.where(ended, values, 0).sum().astype(jnp.float32)
-        return total / jnp.maximum(episodes, 1).astype(jnp.float32)
+        return _mean(total, episodes)
 
     return {
         "return": mean_over_ended(returns),
@@ -114,7 +114,13 @@ def _summary(metrics: Metrics, ended: Array) -> Metrics:
 def _finite_mean(values: Array) -> Array:
     """The mean of the finite values, `()`: a task may give NaN in one world. NaN if all are."""
     finite = jnp.isfinite(values)
-    return jnp.where(finite, values, 0).sum() / finite.sum().astype(jnp.float32)
+    return _mean(jnp.where(finite, values, 0).sum(), finite.sum())
+
+
+def _mean(total: Array, count: Array) -> Array:
+    """A mean; of nothing NaN, or minus infinity under JAX's alarm, for which NaN is a fault."""
+    of_nothing = -jnp.inf if jax.config.jax_debug_nans else jnp.nan  # type: ignore[attr-defined]
+    return jnp.where(count > 0, total / jnp.maximum(count, 1).astype(jnp.float32), of_nothing)
 
 
 class Evaluation(NamedTuple):

@@ -42,7 +42,8 @@ class Progress(NamedTuple, Generic[S]):
     """Environment steps taken since the run began, over all worlds."""
     state: S
     metrics: dict[str, Any]
-    """Numbers by name; for a population, arrays with a number for each member."""
+    """Numbers by name; for a population, arrays with a number for each member. A mean over episodes
+    is NaN where none ended in the update."""
     seconds: float
     """Wall-clock time since the run began, compilation included."""
     update_seconds: float
@@ -78,6 +79,9 @@ def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[P
         step += learner.steps_per_update
         numbers = {name: np.asarray(value)[()] for name, value in jax.device_get(metrics).items()}
         numbers = {n: v if isinstance(v, np.ndarray) else float(v) for n, v in numbers.items()}
+        for name in ("train/return", "train/episode_length"):  # unknown, under JAX's NaN alarm too
+            if name in numbers:
+                numbers[name] = np.where(np.isneginf(numbers[name]), np.nan, numbers[name])[()]
         _check_finite(numbers, step)
         _check_simulations(numbers, learner.steps_per_update)
         now = time.perf_counter()

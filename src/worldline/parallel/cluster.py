@@ -7,7 +7,6 @@ or by a signal, all must know. The first process writes the run folder and shows
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import re
 import sys
@@ -18,53 +17,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from worldline.errors import ConfigError, LostProcessError
+from worldline.parallel.config import DETECT, ClusterConfig
 from worldline.parallel.mesh import world_mesh
-from worldline.settings import Count, Number, check_settings
-
-#: The `ClusterConfig.coordinator` that asks the launcher of the processes, such as SLURM.
-_DETECT = "auto"
 
 #: The longest text that `of_first` passes on, which is a path; bytes.
 _LONGEST_TEXT = 4096
 
 #: Words in the errors of gloo (on a CPU), NCCL (on NVIDIA cards) and JAX when a process is gone.
 _LOST = re.compile(r"gloo|nccl|coordination service", re.IGNORECASE)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusterConfig:
-    """The processes and devices that share the worlds of a run."""
-
-    coordinator: str = ""
-    """To train with several processes: the host:port at which process 0 listens. Under SLURM,
-    Kubernetes or Open MPI: auto."""
-    processes: Count | None = None
-    """The number of processes that train together. Each needs the same number of devices."""
-    process: Number | None = None
-    """The number of this process, from 0."""
-    devices: Number = 0
-    """The number of this process's devices to use. 0: all."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        given = [name for name in ("processes", "process") if getattr(self, name) is not None]
-        if self.coordinator in ("", _DETECT):
-            if given:
-                raise ConfigError(
-                    f"{given[0]} is {getattr(self, given[0])}, but there is no coordinator; "
-                    "give host:port of process 0"
-                )
-            return
-        if not re.fullmatch(r".+:\d+", self.coordinator):
-            raise ConfigError(f"coordinator is {self.coordinator!r}; give host:port, or {_DETECT}")
-        if self.processes is None or self.process is None:
-            raise ConfigError(
-                f"coordinator is {self.coordinator!r}; give processes, and process from 0 for each"
-            )
-        if not 0 <= self.process < self.processes:
-            raise ConfigError(
-                f"process is {self.process} of {self.processes}; give 0 to {self.processes - 1}"
-            )
 
 
 def join(config: ClusterConfig) -> Mesh | None:
@@ -77,7 +37,7 @@ def join(config: ClusterConfig) -> Mesh | None:
         ConfigError: the processes do not find each other, or one has not so many devices.
     """
     if config.coordinator:
-        manual = config.coordinator != _DETECT
+        manual = config.coordinator != DETECT
         jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is the run's own
         try:
             jax.distributed.initialize(

@@ -17,7 +17,12 @@ import mujoco
 import numpy as np
 
 from worldline import warp_library
-from worldline.errors import ConfigError, RendererUnavailableError, did_you_mean
+from worldline.errors import (
+    ConfigError,
+    RendererUnavailableError,
+    did_you_mean,
+    install_command,
+)
 from worldline.rendering import opengl, raycast, warp
 from worldline.rendering.base import Picture, Renderer, View
 from worldline.rendering.scene import NDArray, World
@@ -31,7 +36,7 @@ CameraRenderer: TypeAlias = Literal["auto", "opengl", "warp"]
 WARP, RAYS = "warp", "rays"
 
 GET_OPENGL = "apt-get install libegl1 libgl1-mesa-dri libopengl0"
-GET = f"for OpenGL: {GET_OPENGL}; for MuJoCo Warp: pip install 'worldline[pixels]'"
+GET = f"for OpenGL: {GET_OPENGL}; for MuJoCo Warp: {install_command('pixels')}"
 
 _NAMES = {"egl": "EGL", "osmesa": "OSMesa", "glfw": "GLFW", "cgl": "CGL", RAYS: "casting rays"}
 

@@ -15,6 +15,8 @@ from worldline.report.progress import short
 
 #: Metrics of the large panels: mean return in training, and of evaluation with its deviation.
 _TRAIN, _EVAL, _EVAL_STD = "train/return", "eval/return", "eval/return_std"
+#: The running mean of the first, which is for those who read numbers.
+_RECENT = "train/return_recent"
 
 #: Titles of the small panels of known metrics, in the order of the panels. A panel may hold two.
 _TITLES = {
@@ -105,6 +107,45 @@ def plot_curves(
         figure.savefig(path, format="png")
 
 
+def plot_returns(
+    runs: Mapping[str, Sequence[Mapping[str, float]]], path: str | os.PathLike[str]
+) -> None:
+    """Draws the returns of several runs against steps and wall-clock.
+
+    The strong lines are evaluations, the light ones returns in training.
+
+    Args:
+        runs: the name of each run, and what `RunFolder.read_metrics` gives.
+        path: the PNG file to write.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(10, 4.2))
+        left, right = figure.subplots(1, 2, sharey=True)
+        longest = max((row["seconds"] for rows in runs.values() for row in rows), default=0.0)
+        _, unit = _clock(np.array([longest]))
+        size = {"h": 3600.0, "min": 60.0, "s": 1.0}[unit]
+        for index, (name, rows) in enumerate(runs.items()):
+            for axes, key, scale in ((left, "step", 1.0), (right, "seconds", size)):
+                x = np.array([row[key] for row in rows]) / scale
+                train, mean = (
+                    np.array([row.get(metric, math.nan) for row in rows])
+                    for metric in (_TRAIN, _EVAL)
+                )
+                _line(axes, x, train, color=f"C{index}", lw=0.8, alpha=0.35)
+                _line(axes, x, mean, color=f"C{index}", lw=1.8, marker="o", ms=3, label=name)
+        left.set(xlabel="environment steps", ylabel="return of an episode", xlim=(0, None))
+        left.xaxis.set_major_formatter(_thousands())
+        right.set(xlabel=f"wall-clock ({unit})", xlim=(0, None))
+        left.legend(loc="best", fontsize=7.5)
+        figure.savefig(path, format="png")
+
+
 def _clock(seconds: NDArray) -> tuple[NDArray, str]:
     """Times in a unit in which they are small numbers."""
     longest = np.max(seconds, initial=0.0)
@@ -116,7 +157,7 @@ def _clock(seconds: NDArray) -> tuple[NDArray, str]:
 
 def _panels(columns: Mapping[str, NDArray]) -> dict[str, list[str]]:
     """The small panels: each title with the metrics in it, the known ones first."""
-    names = columns.keys() - {"step", "seconds", _TRAIN, _EVAL, _EVAL_STD}
+    names = columns.keys() - {"step", "seconds", _TRAIN, _RECENT, _EVAL, _EVAL_STD}
     panels: dict[str, list[str]] = {}
     for name in [*(known for known in _TITLES if known in names), *sorted(names - _TITLES.keys())]:
         never = name == "train/diverged" and not np.nansum(columns[name])

@@ -53,14 +53,16 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
 
         Args:
             step: environment steps so far.
-            metrics: named numbers, of which `train/return`, `eval/return` and
-                `speed/steps_per_s` are shown; those missing or not finite keep their last value.
+            metrics: named numbers, of which are shown `train/return_recent` (or else
+                `train/return`), `eval/return` and `speed/steps_per_s`; those missing or not finite
+                keep their last value.
         """
         if self._quiet:
             return
         now = time.monotonic()
         self._first = self._first or (step, now)
-        self._return = _finite(metrics.get("train/return"), self._return)
+        latest = _finite(metrics.get("train/return"), self._return)
+        self._return = _finite(metrics.get("train/return_recent"), latest)
         self._best = float(np.fmax(self._best, _finite(metrics.get("eval/return"), math.nan)))
         status = self._status(step, now, metrics)
         if self._bar is not None:

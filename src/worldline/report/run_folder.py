@@ -10,6 +10,8 @@ import math
 import os
 import platform
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -34,7 +36,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     """A folder with all files of a run.
 
     ```
-    config.json      the resolved configuration, and the versions that it ran with
+    config.json      the resolved configuration, the command, the git commit, the versions
+    task.py          a copy of the file with the task, where that is not a registered one
     metrics.jsonl    one JSON object a line: step, seconds, and named numbers
     checkpoints/     the whole training state, to go on from
     policy.npz       the policy of the last evaluation
@@ -78,6 +81,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         content = {
             "config": _to_json(config),
             "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "command": sys.argv,
+            "git": git_commit(),
             "versions": library_versions(),
         }
         folder = _default_path(config) if path is None else Path(path)
@@ -155,6 +160,15 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         content["config"] |= _to_json(changes)
         with _writing(self.path):
             self._write_config(content)
+
+    def keep(self, file: Path, name: str) -> None:
+        """Copies a file into the folder.
+
+        Raises:
+            RunError: it cannot be read or written.
+        """
+        with _writing(self.path), whole_file(self.path / name) as copy:
+            copy.write(file.read_bytes())
 
     @property
     def versions(self) -> dict[str, str]:
@@ -247,7 +261,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             raise RunError(f"{str(self.path)!r} has no metrics to draw; train it for longer")
         config = self._read_config()["config"]
         title = str(config.get("task", self.path.name))
-        if "seed" in config:
+        if (seeds := config.get("seeds", 1)) > 1:
+            title += f", {seeds} seeds"
+        elif "seed" in config:
             title += f", seed {config['seed']}"
         with _writing(self.curves_file):
             plot_curves(rows, self.curves_file, title)
@@ -304,6 +320,16 @@ def library_versions() -> dict[str, str]:
     """
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     return {**versions, "python": platform.python_version(), "cores": _cores()}
+
+
+def git_commit() -> str:
+    """The commit of the present folder, with `-dirty` where files differ; empty without git."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return asked.stdout.strip()
 
 
 def _cores() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 from typing import NamedTuple
 
 from worldline.settings import Number
@@ -12,62 +14,134 @@ class Entry(NamedTuple):
 
     place: str
     """Where its class is: `module:Class`, below `worldline.tasks`."""
+    about: str
+    """What is to be done, in a few words."""
     episode_length: Number = 1000
     """Control steps after which an episode is truncated."""
 
 
 TASKS = {
-    "arm/pick-cube": Entry("robot.pick_cube:PickCube", 100),
-    "gym/ant": Entry("gym.ant:Ant"),
-    "gym/half-cheetah": Entry("gym.runners:HalfCheetah"),
-    "gym/hopper": Entry("gym.walkers:Hopper"),
-    "gym/humanoid": Entry("gym.humanoids:Humanoid"),
-    "gym/humanoid-standup": Entry("gym.humanoids:HumanoidStandup"),
-    "gym/inverted-double-pendulum": Entry("gym.pendulums:InvertedDoublePendulum"),
-    "gym/inverted-pendulum": Entry("gym.pendulums:InvertedPendulum"),
-    "gym/pusher": Entry("gym.arms:Pusher", 100),
-    "gym/reacher": Entry("gym.arms:Reacher", 50),
-    "gym/swimmer": Entry("gym.runners:Swimmer"),
-    "gym/walker2d": Entry("gym.walkers:Walker2d"),
-    "robot/quadruped-joystick": Entry("robot.quadruped:QuadrupedJoystick"),
-    "robot/reach": Entry("reach:Reach", 50),
-    "suite/acrobot-swingup": Entry("suite.pendulums:AcrobotSwingup"),
-    "suite/acrobot-swingup_sparse": Entry("suite.pendulums:AcrobotSwingupSparse"),
-    "suite/ball_in_cup-catch": Entry("suite.hands:BallInCupCatch"),
-    "suite/cartpole-balance": Entry("suite.pendulums:CartpoleBalance"),
-    "suite/cartpole-balance_sparse": Entry("suite.pendulums:CartpoleBalanceSparse"),
-    "suite/cartpole-swingup": Entry("suite.pendulums:CartpoleSwingup"),
-    "suite/cartpole-swingup_sparse": Entry("suite.pendulums:CartpoleSwingupSparse"),
-    "suite/cartpole-three_poles": Entry("suite.pendulums:CartpoleThreePoles"),
-    "suite/cartpole-two_poles": Entry("suite.pendulums:CartpoleTwoPoles"),
-    "suite/cheetah-run": Entry("suite.planar:CheetahRun"),
-    "suite/finger-spin": Entry("suite.hands:FingerSpin"),
-    "suite/finger-turn_easy": Entry("suite.hands:FingerTurnEasy"),
-    "suite/finger-turn_hard": Entry("suite.hands:FingerTurnHard"),
-    "suite/fish-swim": Entry("suite.swimmers:FishSwim"),
-    "suite/fish-upright": Entry("suite.swimmers:FishUpright"),
-    "suite/hopper-hop": Entry("suite.planar:HopperHop"),
-    "suite/hopper-stand": Entry("suite.planar:HopperStand"),
-    "suite/humanoid-run": Entry("suite.humanoid:HumanoidRun"),
-    "suite/humanoid-run_pure_state": Entry("suite.humanoid:HumanoidRunPureState"),
-    "suite/humanoid-stand": Entry("suite.humanoid:HumanoidStand"),
-    "suite/humanoid-walk": Entry("suite.humanoid:HumanoidWalk"),
-    "suite/manipulator-bring_ball": Entry("suite.manipulator:ManipulatorBringBall"),
-    "suite/manipulator-bring_peg": Entry("suite.manipulator:ManipulatorBringPeg"),
-    "suite/manipulator-insert_ball": Entry("suite.manipulator:ManipulatorInsertBall"),
-    "suite/manipulator-insert_peg": Entry("suite.manipulator:ManipulatorInsertPeg"),
-    "suite/pendulum-swingup": Entry("suite.pendulums:PendulumSwingup"),
-    "suite/point_mass-easy": Entry("suite.arms:PointMassEasy"),
-    "suite/point_mass-hard": Entry("suite.arms:PointMassHard"),
-    "suite/quadruped-escape": Entry("suite.quadruped:QuadrupedEscape"),
-    "suite/quadruped-fetch": Entry("suite.quadruped:QuadrupedFetch"),
-    "suite/quadruped-run": Entry("suite.quadruped:QuadrupedRun"),
-    "suite/quadruped-walk": Entry("suite.quadruped:QuadrupedWalk"),
-    "suite/reacher-easy": Entry("suite.arms:ReacherEasy"),
-    "suite/reacher-hard": Entry("suite.arms:ReacherHard"),
-    "suite/swimmer-swimmer15": Entry("suite.swimmers:Swimmer15"),
-    "suite/swimmer-swimmer6": Entry("suite.swimmers:Swimmer6"),
-    "suite/walker-run": Entry("suite.planar:WalkerRun"),
-    "suite/walker-stand": Entry("suite.planar:WalkerStand"),
-    "suite/walker-walk": Entry("suite.planar:WalkerWalk"),
+    "arm/pick-cube": Entry(
+        "robot.pick_cube:PickCube", "Grasp a cube on a table with an arm, and hold it up.", 100
+    ),
+    "gym/ant": Entry("gym.ant:Ant", "Run along x on four legs."),
+    "gym/half-cheetah": Entry("gym.runners:HalfCheetah", "Run along x on two legs, in a plane."),
+    "gym/hopper": Entry("gym.walkers:Hopper", "Hop along x on one leg."),
+    "gym/humanoid": Entry("gym.humanoids:Humanoid", "Run along x on two legs."),
+    "gym/humanoid-standup": Entry("gym.humanoids:HumanoidStandup", "Get up from the floor."),
+    "gym/inverted-double-pendulum": Entry(
+        "gym.pendulums:InvertedDoublePendulum",
+        "Keep two poles, one on the other, upright.",
+    ),
+    "gym/inverted-pendulum": Entry(
+        "gym.pendulums:InvertedPendulum", "Keep a pole upright on a cart."
+    ),
+    "gym/pusher": Entry("gym.arms:Pusher", "Push a cylinder to a target with an arm.", 100),
+    "gym/reacher": Entry(
+        "gym.arms:Reacher", "Bring the tip of an arm of two links to a target.", 50
+    ),
+    "gym/swimmer": Entry("gym.runners:Swimmer", "Swim along x as a chain of three links."),
+    "gym/walker2d": Entry("gym.walkers:Walker2d", "Walk along x on two legs, in a plane."),
+    "robot/quadruped-joystick": Entry(
+        "robot.quadruped:QuadrupedJoystick", "Walk on four legs at commanded velocities."
+    ),
+    "robot/reach": Entry(
+        "reach:Reach", "Bring the tip of an arm to a target: the task to copy.", 50
+    ),
+    "suite/acrobot-swingup": Entry(
+        "suite.pendulums:AcrobotSwingup", "Swing two links up with a motor at the elbow."
+    ),
+    "suite/acrobot-swingup_sparse": Entry(
+        "suite.pendulums:AcrobotSwingupSparse", "Swing two links up; reward at the target alone."
+    ),
+    "suite/ball_in_cup-catch": Entry(
+        "suite.hands:BallInCupCatch", "Swing a ball on a string into a cup."
+    ),
+    "suite/cartpole-balance": Entry(
+        "suite.pendulums:CartpoleBalance", "Keep a pole upright on a cart."
+    ),
+    "suite/cartpole-balance_sparse": Entry(
+        "suite.pendulums:CartpoleBalanceSparse", "Keep a pole upright; reward 0 or 1."
+    ),
+    "suite/cartpole-swingup": Entry(
+        "suite.pendulums:CartpoleSwingup", "Swing a pole up on a cart and keep it upright."
+    ),
+    "suite/cartpole-swingup_sparse": Entry(
+        "suite.pendulums:CartpoleSwingupSparse", "Swing a pole up; reward 0 or 1."
+    ),
+    "suite/cartpole-three_poles": Entry(
+        "suite.pendulums:CartpoleThreePoles", "Swing up three poles, one on top of the other."
+    ),
+    "suite/cartpole-two_poles": Entry(
+        "suite.pendulums:CartpoleTwoPoles", "Swing up two poles, one on top of the other."
+    ),
+    "suite/cheetah-run": Entry("suite.planar:CheetahRun", "Run along x on two legs, in a plane."),
+    "suite/finger-spin": Entry("suite.hands:FingerSpin", "Spin a body with a finger."),
+    "suite/finger-turn_easy": Entry("suite.hands:FingerTurnEasy", "Turn a body to a large target."),
+    "suite/finger-turn_hard": Entry("suite.hands:FingerTurnHard", "Turn a body to a small target."),
+    "suite/fish-swim": Entry("suite.swimmers:FishSwim", "Swim to a target, upright."),
+    "suite/fish-upright": Entry("suite.swimmers:FishUpright", "Turn upright, and stay so."),
+    "suite/hopper-hop": Entry("suite.planar:HopperHop", "Hop on one leg at 2 m/s."),
+    "suite/hopper-stand": Entry("suite.planar:HopperStand", "Stand on one leg with little effort."),
+    "suite/humanoid-run": Entry("suite.humanoid:HumanoidRun", "Run on two legs."),
+    "suite/humanoid-run_pure_state": Entry(
+        "suite.humanoid:HumanoidRunPureState", "Run on two legs; observe qpos and qvel."
+    ),
+    "suite/humanoid-stand": Entry("suite.humanoid:HumanoidStand", "Stand still on two legs."),
+    "suite/humanoid-walk": Entry("suite.humanoid:HumanoidWalk", "Walk on two legs."),
+    "suite/manipulator-bring_ball": Entry(
+        "suite.manipulator:ManipulatorBringBall", "Bring a ball to a target."
+    ),
+    "suite/manipulator-bring_peg": Entry(
+        "suite.manipulator:ManipulatorBringPeg", "Bring a peg to a target."
+    ),
+    "suite/manipulator-insert_ball": Entry(
+        "suite.manipulator:ManipulatorInsertBall", "Bring a ball into a cup."
+    ),
+    "suite/manipulator-insert_peg": Entry(
+        "suite.manipulator:ManipulatorInsertPeg", "Bring a peg into a slot."
+    ),
+    "suite/pendulum-swingup": Entry(
+        "suite.pendulums:PendulumSwingup", "Swing a pole up with a motor too weak to lift it."
+    ),
+    "suite/point_mass-easy": Entry(
+        "suite.arms:PointMassEasy", "Push a point to the middle of a square."
+    ),
+    "suite/point_mass-hard": Entry(
+        "suite.arms:PointMassHard", "Push a point, by motors in directions that each episode draws."
+    ),
+    "suite/quadruped-escape": Entry(
+        "suite.quadruped:QuadrupedEscape", "Climb out of a bowl of bumps."
+    ),
+    "suite/quadruped-fetch": Entry(
+        "suite.quadruped:QuadrupedFetch", "Bring a ball to the middle of an arena."
+    ),
+    "suite/quadruped-run": Entry("suite.quadruped:QuadrupedRun", "Run on four legs."),
+    "suite/quadruped-walk": Entry("suite.quadruped:QuadrupedWalk", "Walk on four legs."),
+    "suite/reacher-easy": Entry("suite.arms:ReacherEasy", "Reach a large target."),
+    "suite/reacher-hard": Entry("suite.arms:ReacherHard", "Reach a small target."),
+    "suite/swimmer-swimmer15": Entry(
+        "suite.swimmers:Swimmer15", "Swim to a target as a chain of fifteen links."
+    ),
+    "suite/swimmer-swimmer6": Entry(
+        "suite.swimmers:Swimmer6", "Swim to a target as a chain of six links."
+    ),
+    "suite/walker-run": Entry("suite.planar:WalkerRun", "Run on two legs, in a plane."),
+    "suite/walker-stand": Entry(
+        "suite.planar:WalkerStand", "Get up and stand on two legs, in a plane."
+    ),
+    "suite/walker-walk": Entry("suite.planar:WalkerWalk", "Walk on two legs, in a plane."),
 }
+
+
+@functools.cache
+def tasks_of_packages() -> dict[str, str]:
+    """The tasks that installed packages offer, each with where its class is, `module:Class`.
+
+    A package offers them by entry points in its `pyproject.toml`; Worldline's own names are taken:
+
+        [project.entry-points."worldline.tasks"]
+        "acme/arm" = "acme.tasks:Arm"
+    """
+    offered = importlib.metadata.entry_points(group="worldline.tasks")
+    return {entry.name: entry.value for entry in offered if entry.name not in TASKS}

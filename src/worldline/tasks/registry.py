@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from worldline.env.disturb import Disturbance
 from worldline.env.env import Env
 from worldline.env.task import Task
 from worldline.errors import TaskError, did_you_mean
 from worldline.physics import Engine
-from worldline.tasks.names import TASKS
+from worldline.tasks.names import TASKS, tasks_of_packages
+from worldline.tasks.reference import Found, is_reference, load_reference
 
 #: Name to class, or to where the class is: `"module:Class"`, imported when it is first asked for.
 _TASKS: dict[str, type[Task] | str] = {
@@ -20,7 +23,7 @@ _TASKS: dict[str, type[Task] | str] = {
 
 def list_tasks() -> list[str]:
     """The names of all tasks, sorted."""
-    return sorted(_TASKS)
+    return sorted({*tasks_of_packages(), *_TASKS})
 
 
 def register(name: str, task: type[Task] | str) -> None:
@@ -47,13 +50,33 @@ def register(name: str, task: type[Task] | str) -> None:
 def task_class(name: str) -> type[Task]:
     """The class of a task.
 
+    Args:
+        name: one of `list_tasks()`; or where the class is, `file.py:Class` or `module:Class`.
+
     Raises:
         TaskError: there is no such task, or its class cannot be imported.
     """
-    if name not in _TASKS:
-        hint = did_you_mean(name, _TASKS) or "; `worldline list` names those there are"
+    found = find_task(name)
+    if not isinstance(found, type):
+        raise TaskError(f"{name!r} is a function that makes an environment; give a task's class")
+    return found
+
+
+def find_task(name: str) -> Found:
+    """The class of a task, or for a reference to one a function that makes an environment.
+
+    Args:
+        name: as in `task_class`.
+
+    Raises:
+        TaskError: there is no such task, or its class cannot be imported.
+    """
+    task = _TASKS.get(name) or tasks_of_packages().get(name)
+    if task is None and is_reference(name):
+        return load_reference(name)
+    if task is None:
+        hint = did_you_mean(name, list_tasks()) or "; `worldline list` names those there are"
         raise TaskError(f"there is no task {name!r}{hint}")
-    task = _TASKS[name]
     if isinstance(task, str):
         module, _, attribute = task.partition(":")
         try:
@@ -65,11 +88,32 @@ def task_class(name: str) -> type[Task]:
     return task
 
 
+def name_of(kind: type[Task]) -> str | None:
+    """The name under which a class is registered; None: it is not."""
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    names = (
+        name for name, task in {**tasks_of_packages(), **_TASKS}.items() if task in (kind, place)
+    )
+    return next(names, None)
+
+
+def environment(make: Callable[[], Env], name: str) -> Env:
+    """What a user's function makes.
+
+    Raises:
+        TaskError: it is no environment.
+    """
+    made = make()
+    if not isinstance(made, Env):
+        raise TaskError(f"{name!r} makes {made!r}; give a function that makes a worldline.Env")
+    return made
+
+
 def load_task(name: str, **config: Any) -> Task:
     """A task with its configuration.
 
     Args:
-        name: one of `list_tasks()`.
+        name: as in `task_class`.
         config: fields of the task's class; those not given have their defaults.
 
     Raises:
@@ -87,19 +131,31 @@ def load_task(name: str, **config: Any) -> Task:
     return cls(**config)
 
 
-def make(name: str, physics: Engine = "native", **config: Any) -> Env:
-    """A task on an engine: `Env(load_task(name, **config), physics)`.
+def make(
+    name: str,
+    physics: Engine = "native",
+    *,
+    disturbances: Sequence[Disturbance] = (),
+    **config: Any,
+) -> Env:
+    """A task on an engine: `Env(load_task(name, **config), physics, disturbances=disturbances)`.
 
     Args:
-        name: one of `list_tasks()`.
+        name: one of `list_tasks()`; or where the class is, `file.py:Class` or `module:Class`.
         physics: the engine, as in `Env`.
+        disturbances: delays, noise and pushes, as in `Env`.
         config: fields of the task's class; those not given have their defaults.
 
     Raises:
         TaskError: there is no such task, or it has no such field.
         ModelError: there is no such engine, or it cannot run the task.
     """
-    return Env(load_task(name, **config), physics)
+    found = find_task(name)
+    if isinstance(found, type):
+        return Env(load_task(name, **config), physics, disturbances=disturbances)
+    if config or disturbances or physics != "native":
+        raise TaskError(f"{name!r} is a function that makes its environment; leave out the rest")
+    return environment(found, name)
 
 
 def _check_class(name: str, task: object) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -337,13 +337,19 @@ def _as_leaf(array: np.ndarray[Any, Any], like: Any) -> Any:
     return jnp.array(array.view(like.dtype))
 
 
-def _check_config(file: Path, before: Any, now: Any, name: str = "") -> None:
-    """Raises an error that names the first value that differs from the checkpoint's."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted({*before, *now}):
-            _check_config(file, before.get(key), now.get(key), f"{name}.{key}" if name else key)
-    elif before != now:
+def _check_config(file: Path, before: Any, now: Any) -> None:
+    for name, old, new in differences(before, now):
         raise RunError(
-            f"{name} is {now!r}, but the checkpoint {str(file)!r} was made with {before!r}; "
+            f"{name} is {new!r}, but the checkpoint {str(file)!r} was made with {old!r}; "
             "give that, or begin a new run from it with --init-from"
         )
+
+
+def differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The values that differ between two configurations as JSON has them: name, before, now."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted({*before, *now}):
+            place = f"{name}.{key}" if name else key
+            yield from differences(before.get(key), now.get(key), place)
+    elif before != now:
+        yield name, before, now

@@ -10,7 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 from worldline.env.env import Env
-from worldline.errors import ConfigError
+from worldline.errors import ConfigError, install_command
 from worldline.learn.algorithms import name_of_algorithm
 from worldline.parallel.devices import cpu_device, default_device
 from worldline.rendering.camera import image_names
@@ -48,13 +48,15 @@ def choose(wanted: LearnerDevice, env: Env, algorithm: Any) -> Chosen:
         if wanted == "gpu":
             raise ConfigError(
                 "learner_device is 'gpu', but JAX has no accelerator here; give cpu or auto, or "
-                "install JAX for the card, as with pip install 'worldline[cuda]'"
+                f"install JAX for the card, as with {install_command('cuda')}"
             )
         at_once = wanted == "auto"
         return Chosen(default_device() if at_once else cpu_device(), "")
     acts_on_cpu = env.device.platform == "cpu"
     if name_of_algorithm(algorithm) == "shac":
-        return Chosen(env.device, "")
+        asked = wanted != "auto" and acts_on_cpu == (wanted == "gpu")
+        why = "shac learns where the worlds are, since its gradients go through the simulation"
+        return Chosen(env.device, f"{why}: learner_device {wanted} is not used" if asked else "")
     if wanted == "auto":
         worth = not acts_on_cpu or _worth_an_accelerator(env, algorithm)
         why = "the worlds are there" if not acts_on_cpu else "its gradient steps are large"

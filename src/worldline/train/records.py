@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from worldline.export.policy_file import save_policy
+from worldline.export.policy_file import (
+    BEST_FILE,
+    POLICIES_FOLDER,
+    policy_about,
+    save_policy,
+)
+from worldline.files import DamagedArchiveError
 from worldline.learn.policy import Policy
 from worldline.learn.rollout import Evaluation
 from worldline.report.run_folder import RunFolder
+
+#: The episodes that the running mean of returns is over, or a few more.
+_EPISODES = 100
 
 
 class Records(AbstractContextManager["Records"]):
@@ -34,6 +45,7 @@ class Records(AbstractContextManager["Records"]):
         numbers = range(seed, seed + seeds) if self._several else ()
         self._members = [_member_folder(f, n) for f in self._run for n in numbers] or self._run
         self._all = dict.fromkeys([*self._run, *self._members])
+        self._recent = [_Recent() for _ in self._members]
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Appends the metrics of an update: numbers, or with several seeds arrays `(seeds,)`.
@@ -48,6 +60,7 @@ class Records(AbstractContextManager["Records"]):
             _finite({name: float(column[index]) for name, column in columns.items()})
             for index in range(len(self._members))
         ]
+        rows = [row | recent.add(row) for row, recent in zip(rows, self._recent, strict=True)]
         for member, row in zip(self._members, rows, strict=True):
             member.write_metrics(step, seconds, row)
         if self._several:
@@ -60,19 +73,33 @@ class Records(AbstractContextManager["Records"]):
         for index, member in enumerate(self._members):
             save_policy(member.path, self._policy_of(index, policy))
 
-    def save_best(self, policy: Policy, evaluation: Evaluation) -> Policy:
-        """Writes the policy with the best evaluation to the run folder, and returns it."""
-        if not self._several:
-            return policy
-        best = self._policy_of(int(evaluation.episode_return.mean(axis=-1).argmax()), policy)
-        for folder in self._run:
-            save_policy(folder.path, best)
-        return best
+    def save_evaluated(self, policy: Policy, evaluation: Evaluation, step: int) -> Policy:
+        """Writes the policy of each seed after an evaluation: also by its step, and if it is best.
+
+        With several seeds the run folder itself gets the policy with the highest return.
+
+        Returns:
+            That policy; of one seed, its own.
+        """
+        scores = np.atleast_1d(np.asarray(evaluation.episode_return.mean(axis=-1), np.float64))
+        scores = np.where(np.isfinite(scores), scores, -np.inf)
+        first = int(scores.argmax())
+        owners = list(enumerate(self._members)) + [(first, f) for f in self._run if self._several]
+        for index, folder in owners:
+            one, about = self._policy_of(index, policy), {"step": step, "return": scores[index]}
+            save_policy(folder.path, one, **about)
+            save_policy(folder.path, one, name=f"{POLICIES_FOLDER}/step-{step:012}.npz", **about)
+            if scores[index] > _return_of(folder.path / BEST_FILE):
+                save_policy(folder.path, one, name=BEST_FILE, **about)
+        return self._policy_of(first, policy)
 
     def rewind(self, step: int) -> None:
         """Removes the metrics of later steps."""
         for folder in self._all:
             folder.rewind(step)
+        for member, recent in zip(self._members, self._recent, strict=True):
+            for row in member.read_metrics():
+                recent.add(row)
 
     def plot(self) -> None:
         """Draws the curves of each seed and of the run."""
@@ -87,6 +114,14 @@ class Records(AbstractContextManager["Records"]):
         return jax.tree.map(lambda x: x[index], policy) if self._several else policy
 
 
+def _return_of(file: Path) -> float:
+    """The return of a policy's evaluation; minus infinity where there is no whole file."""
+    try:
+        return float(policy_about(file)["return"])
+    except (OSError, DamagedArchiveError, KeyError, TypeError, ValueError):
+        return -np.inf
+
+
 def _member_folder(folder: RunFolder, seed: int) -> RunFolder:
     path = folder.path / f"seed-{seed}"
     if (path / "config.json").exists():
@@ -96,9 +131,26 @@ def _member_folder(folder: RunFolder, seed: int) -> RunFolder:
 
 
 def _finite(metrics: dict[str, float]) -> dict[str, float]:
-    """The metrics of an update without means over no episodes, and without what is not finite."""
-    empty = () if metrics.get("train/episodes") else ("train/return", "train/episode_length")
-    return {n: value for n, value in metrics.items() if n not in empty and np.isfinite(value)}
+    """The metrics that are finite: not those of an update in which no episode ended."""
+    return {name: value for name, value in metrics.items() if np.isfinite(value)}
+
+
+class _Recent:
+    """The mean return over the last updates in which `_EPISODES` episodes or more ended."""
+
+    def __init__(self) -> None:
+        self._updates: collections.deque[tuple[float, float]] = collections.deque()
+
+    def add(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Takes an update in. Returns `train/return_recent`, or nothing before the first end."""
+        episodes, mean = metrics.get("train/episodes", 0.0), metrics.get("train/return", np.nan)
+        if episodes and np.isfinite(mean):
+            self._updates.append((episodes, mean))
+        count = sum(n for n, _ in self._updates)
+        while self._updates and count - self._updates[0][0] >= _EPISODES:
+            count -= self._updates.popleft()[0]
+        total = sum(n * mean for n, mean in self._updates)
+        return {"train/return_recent": total / count} if count else {}
 
 
 def _over_seeds(rows: list[dict[str, float]]) -> dict[str, float]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
+import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -15,45 +15,43 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
-from worldline.errors import ConfigError, RendererUnavailableError, RunError, did_you_mean
+from worldline.errors import ConfigError, RunError, did_you_mean
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
-from worldline.learn.augmentation import Augmentation
 from worldline.learn.placement import on_devices, place, whole
 from worldline.learn.policy import Policy
 from worldline.learn.population import population
-from worldline.learn.rollout import Evaluation, evaluator, record
+from worldline.learn.rollout import Evaluation, evaluator
 from worldline.learn.run import Learner, run
 from worldline.parallel.cluster import any_of, check_same, is_first, of_first, report_lost_process
 from worldline.parallel.devices import computing_on
-from worldline.report import ProgressDisplay, RunFolder, render_episode
-from worldline.report.inputs import as_picture, seen_frames, write_inputs
+from worldline.report import ProgressDisplay, RunFolder
 from worldline.report.run_folder import library_versions
 from worldline.train.checkpoint import (
     Checkpoint,
     CheckpointWriter,
     Moment,
+    differences,
     restore,
     restore_part,
 )
-from worldline.train.config import (
-    TrainConfig,
-    algorithm_of,
-    check_environment,
-    environment_of,
-    find_domain,
-    reading_all,
-    resolved_config,
-    run_config,
-)
+from worldline.train.config import TrainConfig, find_domain, reading_all
 from worldline.train.learner_device import choose, sharing
 from worldline.train.memory import check_memory
 from worldline.train.records import Records
+from worldline.train.stored import (
+    algorithm_of,
+    check_environment,
+    environment_of,
+    keep_code,
+    resolved_config,
+    run_config,
+)
 from worldline.train.trackers import Trackers, check_trackers
+from worldline.train.video import make_video
 from worldline.types import Key
 from worldline.variation.options import read_draws
 
@@ -69,7 +67,8 @@ _NEVER: StopSignal = contextlib.nullcontext(lambda: False)
 
 #: Values of `TrainConfig` that may change when a run is resumed: its numbers do not depend on them.
 _MAY_CHANGE = {
-    "steps", "out", "evaluations", "eval_episodes", "video", "track", "quiet", "learner_device",
+    "steps", "out", "resume", "evaluations", "eval_episodes", "video", "track", "quiet",
+    "learner_device",
 }  # fmt: skip
 
 
@@ -107,7 +106,7 @@ def train(
     continues from its last checkpoint.
 
     Args:
-        task: the task's name, for the run folder.
+        task: what the run is called, such as the name of its task.
         env: the environment; the run folder stores its configuration.
         config: the configuration of the run.
         algorithm: the configuration of an algorithm, such as `PPOConfig`. The policy also reads
@@ -134,6 +133,10 @@ def train(
     check_trackers(config.track)
     algorithm = reading_all(algorithm, env)
     resolved = resolved_config(task, env, config, algorithm)
+    if config.resume and config.out is not None and (config.out / "config.json").is_file():
+        _check_same_run(config.out, resolved)
+        steps, quiet = config.steps, config.quiet
+        return resume(config.out, steps, quiet, began, stop_signal, env, make_learner, mesh)
     where = choose(config.learner_device, env, algorithm)
     with computing_on(where.device), contextlib.ExitStack() as stack:
         job = _prepare(env, config, algorithm, make_learner, mesh)
@@ -142,6 +145,7 @@ def train(
         folder = None
         if is_first():
             folder = stack.enter_context(RunFolder.create(config.out, resolved))
+            keep_code(folder)
         missing = resolved["not_rebuilt"]
         note = f"this folder cannot make its environment again: {missing}; resume it with env="
         notes = tuple(line for line in (missing and note, where.note) if line)
@@ -157,6 +161,8 @@ def resume(
     env: Env | None = None,
     make_learner: MakeLearner | None = None,
     mesh: Mesh | None = None,
+    *,
+    trust_code: bool = False,
 ) -> Result:
     """Continues a run from its last checkpoint, on the CPU with the numbers of an unbroken run.
 
@@ -169,10 +175,12 @@ def resume(
         began: as in `train`.
         stop_signal: as in `train`.
         env: the environment, with the same configuration as in training. It is needed where the
-            run folder cannot make it again, as with a task that is not registered.
+            run folder cannot make it again, as with an engine that a function of yours builds.
         make_learner: the same as in `train`.
         mesh: as in `train`. On another mesh than before, numbers may be summed in another order.
             Every process reads the run folder.
+        trust_code: run the copy of the task's file in the run folder, if the file is no longer
+            where it was or has changed.
 
     Raises:
         RunError: the folder is no run, another process writes to it, all its checkpoints are
@@ -187,7 +195,7 @@ def resume(
         config = run_config(folder, steps, quiet)
         check_trackers(config.track)
         if env is None:
-            env = environment_of(folder)
+            env = environment_of(folder, trust_code=trust_code)
         else:
             check_environment(folder, env)
         algorithm = algorithm_of(folder)
@@ -211,6 +219,17 @@ def resume(
             return _first_state(learner, config)
 
         return _go_on(job, folder if is_first() else None, begin, began, stopped)
+
+
+def _check_same_run(path: Path, resolved: Mapping[str, Any]) -> None:
+    """Checks that a run folder has the settings that are given now."""
+    before, now = RunFolder.open(path).config, json.loads(json.dumps(resolved, default=str))
+    for name, old, new in differences(before, now):
+        if name.split(".")[0] not in _MAY_CHANGE:
+            raise RunError(
+                f"{name} is {new!r}, and the run in {str(path)!r} has {old!r}; give that to "
+                "continue it, or another folder to --out"
+            )
 
 
 class _Job(NamedTuple):
@@ -293,8 +312,8 @@ def _go_on(
                 step, policy = progress.step, _copied(learner.policy(progress.state))
                 metrics, evaluation = dict(progress.metrics), None
                 if _is_evaluated(step, learner.steps_per_update, config):
-                    records.save_policies(policy)
                     evaluation = job.evaluate(policy)
+                    best = records.save_evaluated(policy, evaluation, step)
                     metrics |= _summary(evaluation)
                 metrics["speed/steps_per_s"] = learner.steps_per_update / progress.update_seconds
                 seconds = earlier + time.perf_counter()
@@ -309,14 +328,13 @@ def _go_on(
                     break
             checkpoints.wait()
             if evaluation is None:  # for the result of an interrupted run
-                records.save_policies(policy)
                 evaluation = job.evaluate(policy)
+                best = records.save_evaluated(policy, evaluation, step)
         except BaseException:
             with contextlib.suppress(RunError):
                 records.save_policies(policy)
                 records.plot()
             raise
-        best = records.save_best(policy, evaluation)
         records.plot()
     interrupted = step < config.steps or stopped()
     note = _video(job, folder, best, interrupted)
@@ -351,45 +369,6 @@ def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> 
         return state
 
     return learner._replace(init=init)
-
-
-def make_video(
-    folder: RunFolder,
-    env: Env,
-    policy: Policy,
-    key: Key,
-    seconds: float = 10.0,
-    deterministic: bool = True,
-) -> str:
-    """Renders an episode of a policy into a run folder.
-
-    Returns:
-        A line that says how it was drawn, or what to install so that it can be.
-    """
-    timestep = env.control_timestep
-    limit = math.ceil(env.task.episode_length / env.action_repeat) or round(seconds / timestep)
-    steps = max(1, min(limit, round(seconds / timestep)))
-    episode = record(env, policy, key, steps, deterministic=deterministic)
-    seen = seen_frames(env, episode)
-    if seen:
-        algorithm = algorithm_of(folder)
-        augmentation = getattr(algorithm, "augmentation", Augmentation())  # SHAC has none
-        write_inputs(folder.inputs_file, seen, augmentation)
-    try:
-        clip = render_episode(
-            env.model,
-            np.asarray(episode.qpos),
-            folder.video_file,
-            folder.strip_file,
-            timestep=timestep,
-            camera=env.task.camera,
-            variation=jax.device_get(episode.variation),
-            inputs=jax.device_get(episode.inputs),
-            views={name: as_picture(frames) for name, frames in seen.items()},
-        )
-    except RendererUnavailableError as error:
-        return f"no video: {error}"
-    return clip.note
 
 
 def _members(learner: Learner[S], config: TrainConfig) -> Learner[S]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from worldline.errors import ConfigError, MissingExtraError
+from worldline.errors import ConfigError, MissingExtraError, install_command
 
 #: The version whose private parts are used here.
 TESTED = "3.17"
@@ -36,7 +36,7 @@ def check_installed() -> None:
     if not version.startswith(f"{TESTED}."):
         raise ConfigError(
             f"the engine 'mjx' uses private parts of mujoco-mjx {TESTED}, and {version} is "
-            "installed: pip install 'worldline[mjx]'"
+            f"installed: {install_command('mjx')}"
         )
 
 

@@ -1,0 +1,48 @@
+"""The configuration of a cluster, which is read before JAX is imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from worldline.errors import ConfigError
+from worldline.settings import Count, Number, check_settings
+
+#: The `ClusterConfig.coordinator` that asks the launcher of the processes, such as SLURM.
+DETECT = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    """The processes and devices that share the worlds of a run."""
+
+    coordinator: str = ""
+    """To train with several processes: the host:port at which process 0 listens. Under SLURM,
+    Kubernetes or Open MPI: auto."""
+    processes: Count | None = None
+    """The number of processes that train together. Each needs the same number of devices."""
+    process: Number | None = None
+    """The number of this process, from 0."""
+    devices: Number = 0
+    """The number of this process's devices to use. 0: all."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        given = [name for name in ("processes", "process") if getattr(self, name) is not None]
+        if self.coordinator in ("", DETECT):
+            if given:
+                raise ConfigError(
+                    f"{given[0]} is {getattr(self, given[0])}, but there is no coordinator; "
+                    "give host:port of process 0"
+                )
+            return
+        if not re.fullmatch(r".+:\d+", self.coordinator):
+            raise ConfigError(f"coordinator is {self.coordinator!r}; give host:port, or {DETECT}")
+        if self.processes is None or self.process is None:
+            raise ConfigError(
+                f"coordinator is {self.coordinator!r}; give processes, and process from 0 for each"
+            )
+        if not 0 <= self.process < self.processes:
+            raise ConfigError(
+                f"process is {self.process} of {self.processes}; give 0 to {self.processes - 1}"
+            )

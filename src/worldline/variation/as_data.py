@@ -1,0 +1,75 @@
+"""Distributions, terms and domains as data that JSON can hold, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from worldline.errors import ConfigError
+from worldline.variation.distributions import Choice, LogUniform, TruncatedNormal, Uniform
+from worldline.variation.domain import Domain, Term
+from worldline.variation.targets import Target
+
+#: The classes by their names in a file, which stay when a class is renamed.
+KINDS: Mapping[str, type[Any]] = {
+    "uniform": Uniform,
+    "log_uniform": LogUniform,
+    "truncated_normal": TruncatedNormal,
+    "choice": Choice,
+    "target": Target,
+    "term": Term,
+    "domain": Domain,
+}
+
+
+def to_data(value: Any, kinds: Mapping[str, type[Any]] = KINDS) -> Any:
+    """A value as dicts, lists, numbers and texts; `from_data` makes it again, bit for bit.
+
+    Args:
+        value: an object of one of the kinds, or numbers, texts, arrays, and lists or dicts of them.
+        kinds: dataclasses, by their names in the data.
+
+    Raises:
+        ConfigError: it is, or has in it, something else.
+    """
+    name = {kind: name for name, kind in kinds.items()}.get(type(value))
+    if isinstance(value, Domain) and name:
+        return {"type": name, "terms": to_data(value.terms, kinds)}
+    if name:
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"type": name, **to_data(fields, kinds)}
+    if isinstance(value, Mapping):
+        return {str(key): to_data(item, kinds) for key, item in value.items()}
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return np.asarray(value).tolist()
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [to_data(item, kinds) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ConfigError(f"no file can hold {value!r}; give numbers, texts, distributions or terms")
+
+
+def from_data(data: Any, kinds: Mapping[str, type[Any]] = KINDS) -> Any:
+    """The value of which `to_data` gave the data; lists become tuples.
+
+    Raises:
+        ConfigError: the data names an unknown kind, or does not fit its kind.
+    """
+    if isinstance(data, Mapping):
+        name = data.get("type")
+        items = {key: from_data(item, kinds) for key, item in data.items() if key != "type"}
+        if not isinstance(name, str):
+            return items
+        if name not in kinds:
+            raise ConfigError(f"there is no {name!r}; give one of {', '.join(kinds)}")
+        try:
+            return Domain(*items["terms"]) if kinds[name] is Domain else kinds[name](**items)
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"the {name!r} is damaged: {error}") from error
+    return (
+        tuple(from_data(item, kinds) for item in data) if isinstance(data, list | tuple) else data
+    )
