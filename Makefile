@@ -13,7 +13,8 @@ torch   = $(if $(or $(findstring torchrl,$(EXTRAS)),$(findstring sb3,$(EXTRAS)))
 # Other extras, another stamp: what they need is installed then.
 INSTALLED = $(VENV)/.installed$(subst $(COMMA),-,$(extras))
 
-# dm_control's own environments load with MuJoCo 3 alone: tests against them have a home of their own.
+# dm_control's own environments load with MuJoCo 3 alone: tests against them, and against Playground's
+# tasks, which need more libraries, have a home of their own.
 PARITY  := .parity-venv
 UV      := $(shell command -v uv)
 pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations 15
@@ -25,7 +26,7 @@ help:
 	@echo "make train    install, then train $(TASK) and show the result"
 	@echo "make test     install, then run the tests (make fast: those that take seconds)"
 	@echo "make nightly  every test there is, for hours"
-	@echo "make parity   compare the suite/* tasks with dm_control, in an environment with MuJoCo 3.17"
+	@echo "make parity   compare suite/* with dm_control, playground/* with Playground, on MuJoCo 3.17"
 	@echo "make check    lint, format check and strict types"
 	@echo "make bench    every published figure, against its peers (long)"
 	@echo "make docs     the documentation, as a site in site/"
@@ -72,7 +73,9 @@ nightly: test parity
 $(PARITY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(PARITY)
 	$(call pip_in,$(PARITY)) --quiet mujoco==3.17.0 dm-control==1.0.50 \
-		pytest pytest-xdist hypothesis --editable .
+		mujoco-mjx==3.17.0 flax ml-collections pytest pytest-xdist hypothesis --editable '.[robots]'
+	@# Its code alone: no other simulators and learners, which the tests do not import.
+	$(call pip_in,$(PARITY)) --quiet --no-deps playground==0.2.0
 	@touch $@
 
 parity: $(PARITY)/.installed

@@ -1,5 +1,5 @@
-"""Tests against dm_control's own environments, which MuJoCo 4 cannot load: `make parity` runs them
-in an environment with MuJoCo 3.17."""
+"""Tests against dm_control's own environments, which MuJoCo 4 cannot load, and against MuJoCo
+Playground's: `make parity` runs them in an environment with MuJoCo 3.17."""
 
 import jax
 import mujoco

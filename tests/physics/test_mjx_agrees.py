@@ -87,6 +87,9 @@ BOUNDS = {
     "suite/walker-stand": Bound(5e-4, 1e-4, together=25),
     "suite/walker-walk": Bound(5e-4, 1e-4, together=25),
 }
+#: Not Playground's: their models ask for one iteration of the solver, in the middle of which no two
+#: engines are at the same place.
+TASKS = [name for name in list_tasks() if not name.startswith("playground/")]
 #: The others take half a minute of compilation and more.
 QUICK = {"gym/inverted-pendulum"}
 
@@ -97,7 +100,7 @@ def test_every_task_that_mjx_runs_has_its_bound() -> None:
         reads = reads_of(task)
         return not refusal(task.model, reads)
 
-    assert BOUNDS.keys() == {name for name in list_tasks() if runs(name)}
+    assert BOUNDS.keys() == {name for name in TASKS if runs(name)}
 
 
 def recording(env: Env, controls: jax.Array, substeps: int) -> list[PhysicsState]:

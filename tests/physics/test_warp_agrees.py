@@ -9,12 +9,12 @@ import mujoco
 import numpy as np
 import pytest
 from native_worlds import in_warp
-from test_mjx_agrees import distance, recording
+from test_mjx_agrees import TASKS, distance, recording
 
 from worldline.env.env import Env
 from worldline.env.task import reads_of
 from worldline.physics.warp import WarpPhysics
-from worldline.tasks.registry import list_tasks, load_task
+from worldline.tasks.registry import load_task
 
 STEPS = 25
 #: Positions and velocities, relative to 1 + their size, after one control step.
@@ -30,7 +30,7 @@ QUICK = {"gym/inverted-pendulum"}
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in QUICK else pytest.param(n, marks=pytest.mark.exhaustive) for n in list_tasks()],
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.exhaustive) for n in TASKS],
 )
 def test_steps_of_a_task_agree(name: str) -> None:
     task = load_task(name)

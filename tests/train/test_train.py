@@ -224,7 +224,13 @@ def test_episodes_of_training_can_be_shorter_than_those_of_evaluation(env, run):
     assert {row["eval/length"] for row in rows if "eval/length" in row} == {16.0}
 
 
-@pytest.mark.parametrize("name", list_tasks())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.exhaustive) if name.startswith("playground/") else name
+        for name in list_tasks()
+    ],
+)
 def test_the_configuration_of_a_task_comes_back(name, tmp_path):
     task = load_task(name, episode_length=7)
     algorithm = PPOConfig(**task.defaults.get("ppo", {}))

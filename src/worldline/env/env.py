@@ -16,6 +16,7 @@ from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
 from worldline.env.disturb import DISTURBANCES, Disturbance, disturbed, undisturbed
 from worldline.env.observer import Observer
+from worldline.env.starts import start_physics
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import ActionError, ConfigError, TaskError
 from worldline.host.fork import check_not_forked
@@ -246,6 +247,9 @@ class Env:
             if np.shape(value) != (size,):
                 raise TaskError(f"{name} has shape {np.shape(value)}; the model's is ({size},)")
             chosen[name] = jnp.asarray(value, jnp.float32)
+        if start.settle_time:  # before what is chosen, which stays as it is
+            rest = self.begin(start, variation, context).physics
+            chosen = {"qpos": rest.qpos, "qvel": rest.qvel, **chosen, "settle_time": 0.0}
         return self.begin(dataclasses.replace(start, **chosen), variation, context)
 
     def vary(
@@ -409,13 +413,8 @@ class Env:
         values = self.context.complete(self.model, context or {})
         own = check_variation(self.model, start.variation)
         drawn = {**own, **(variation or {})}
-        physics = self.physics.start(
-            jnp.asarray(start.qpos, jnp.float32),
-            jnp.asarray(start.qvel, jnp.float32),
-            self.context.variation(self.model, values, drawn),
-            start.inputs,
-            mask,
-        )
+        constants = self.context.variation(self.model, values, drawn)
+        physics = start_physics(self.physics, start, constants, mask)
         obs = self.observer.first(physics, start.memory, values, mask)
         healthy = ~physics.diverged & _all_finite(obs)
         return EnvState(

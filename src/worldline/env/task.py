@@ -45,6 +45,9 @@ class Start(eqx.Module):
     """Constants of the model that the task draws for the episode (a target's position, a length):
     MjModel field name to the whole field. A variation passed to `reset` replaces them, field by
     field."""
+    settle_time: float = eqx.field(static=True, default=0.0)
+    """Seconds that the physics runs from `qpos` and `qvel`, with `inputs`, before the episode
+    begins, at time 0 and where it then is; a multiple of the model's time step."""
 
 
 class Outcome(eqx.Module):

@@ -42,6 +42,33 @@ TASKS = {
     ),
     "gym/swimmer": Entry("gym.runners:Swimmer", "Swim along x as a chain of three links."),
     "gym/walker2d": Entry("gym.walkers:Walker2d", "Walk along x on two legs, in a plane."),
+    "playground/barkour-joystick": Entry(
+        "playground.barkour:BarkourJoystick", "Follow commands with Google's Barkour robot."
+    ),
+    "playground/go1-footstand": Entry(
+        "playground.go1_handstand:Go1Footstand", "Stand on the hind feet of a Unitree Go1.", 500
+    ),
+    "playground/go1-getup": Entry(
+        "playground.go1_getup:Go1Getup", "Stand up with a Unitree Go1 that fell.", 300
+    ),
+    "playground/go1-handstand": Entry(
+        "playground.go1_handstand:Go1Handstand", "Stand on the front feet of a Unitree Go1.", 500
+    ),
+    "playground/go1-joystick-flat": Entry(
+        "playground.go1_joystick:Go1JoystickFlat", "Follow commands with a Unitree Go1."
+    ),
+    "playground/go1-joystick-rough": Entry(
+        "playground.go1_joystick:Go1JoystickRough", "Follow commands with a Go1 on rough ground."
+    ),
+    "playground/spot-flat": Entry(
+        "playground.spot_flat:SpotFlat", "Follow commands with Boston Dynamics' Spot."
+    ),
+    "playground/spot-gait-tracking": Entry(
+        "playground.spot_gait_tracking:SpotGaitTracking", "Move the feet of a Spot in a given gait."
+    ),
+    "playground/spot-getup": Entry(
+        "playground.spot_getup:SpotGetup", "Stand up with a Spot that fell.", 300
+    ),
     "robot/quadruped-joystick": Entry(
         "robot.quadruped:QuadrupedJoystick", "Walk on four legs at commanded velocities."
     ),

@@ -20,10 +20,10 @@ from worldline.model import Model
 #: A target, or the name of a field for all of its rows.
 TargetLike: TypeAlias = "str | Target"
 
-#: The prefixes of each kind of object's fields, in the order in which they are tried.
+#: The prefixes of each kind of object's fields, or whole fields, in the order of trial.
 FIELD_PREFIXES = {
     "body": ("body_",),
-    "joint": ("jnt_", "dof_"),
+    "joint": ("jnt_", "dof_", "qpos0"),
     "geom": ("geom_",),
     "site": ("site_",),
     "tendon": ("tendon_",),
@@ -72,6 +72,9 @@ class Target:
             raise VariationError(
                 f"the model has no {self.kind} {pattern!r}{did_you_mean(pattern, known)}"
             )
+        if self.field == "qpos0":
+            owner = np.searchsorted(model.mj.jnt_qposadr, np.arange(model.nq), "right") - 1
+            return np.flatnonzero(np.isin(owner, ids))
         if not self.field.startswith("dof_"):
             return np.array(ids)
         return np.flatnonzero(np.isin(model.mj.dof_jntid, ids))
@@ -107,16 +110,17 @@ class Objects:
 
         prefixes = FIELD_PREFIXES[self.kind]
         for prefix in prefixes:
-            if prefix + name in MODEL_FIELDS:
-                return Target(prefix + name, self.kind if self.patterns else "", self.patterns)
-        known = [f.removeprefix(p) for p in prefixes for f in MODEL_FIELDS if f.startswith(p)]
+            field = name if name == prefix else prefix + name
+            if field in MODEL_FIELDS:
+                return Target(field, self.kind if self.patterns else "", self.patterns)
+        known = [f.removeprefix(p) or f for p in prefixes for f in MODEL_FIELDS if f.startswith(p)]
         owner = f"a {self.kind} has no" if self.patterns else f"the model has no {self.kind}"
         raise VariationError(f"{owner} {name!r} that can vary{did_you_mean(name, known)}")
 
 
 #: Bodies: `body("torso").mass`, `body("*_foot").inertia`.
 body = Objects("body")
-#: Joints, and their degrees of freedom: `joint("hip").damping`, `.range`.
+#: Joints, their degrees of freedom and coordinates: `joint("hip").damping`, `.range`, `.qpos0`.
 joint = Objects("joint")
 #: Geoms: `geom("floor").friction`.
 geom = Objects("geom")

@@ -99,7 +99,7 @@ class SuiteTask(Task):
         """A pose at rest."""
         return self.at_rest(self.pose(key))
 
-    def at_rest(self, qpos: Array, **more: dict[str, Array]) -> Start:
+    def at_rest(self, qpos: Array, **more: Any) -> Start:
         """The start with positions `(nq,)` and no velocity; `more` are other fields of `Start`."""
         return Start(qpos=qpos, qvel=jnp.zeros(self.model.nv), **more)
 

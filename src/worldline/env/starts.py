@@ -1,0 +1,35 @@
+"""Starts: the physics where an episode begins, at once or after a time to come to rest."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from worldline.env.task import Start
+from worldline.physics.base import Physics, PhysicsState
+from worldline.types import ArrayLike, Variation
+
+
+def start_physics(
+    physics: Physics, start: Start, constants: Variation, mask: ArrayLike = True
+) -> PhysicsState:
+    """The physics at a start, at time 0, after the time that the start has to settle.
+
+    Args:
+        physics: the engine.
+        start: what the task drew.
+        constants: those of the world that differ from the model's.
+        mask: `()` bool; where False nothing is simulated and the result is unspecified.
+
+    Raises:
+        ModelError: that time is no multiple of the model's time step.
+    """
+    qpos, qvel = (jnp.asarray(x, jnp.float32) for x in (start.qpos, start.qvel))
+    state = physics.start(qpos, qvel, constants, start.inputs, mask)
+    if not start.settle_time:
+        return state
+    substeps = physics.model.substeps(start.settle_time)
+    end = physics.step(state, {}, substeps, mask)
+    begin = physics.start(end.qpos, end.qvel, constants, start.inputs, mask)
+    return dataclasses.replace(begin, diverged=begin.diverged | end.diverged)

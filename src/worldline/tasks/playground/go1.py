@@ -1,0 +1,99 @@
+"""The Unitree Go1: its scenes, starts and published randomisation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import mujoco
+
+from worldline.model import Model
+from worldline.physics.base import PhysicsState
+from worldline.settings import NotNegative
+from worldline.tasks.playground.legged import LeggedTask, turned
+from worldline.types import Array, Key
+from worldline.variation.distributions import Uniform
+from worldline.variation.domain import AbstractDomain, Domain, add, scale, set_
+from worldline.variation.presets import presets
+from worldline.variation.targets import body, geom, joint
+
+SCENES = "locomotion/go1/xmls"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Go1Task(LeggedTask):
+    """A task of the Unitree Go1, a robot dog of 12 joints."""
+
+    stiffness: NotNegative = 35.0
+    """Of each joint's servo, N m / rad."""
+    damping: NotNegative = 0.5
+    """Of each joint, N m s / rad."""
+    joint_noise: NotNegative = 0.03
+    """Largest noise on joint angles, rad."""
+    joint_velocity_noise: NotNegative = 1.5
+    """Largest noise on the velocities of joints, rad/s."""
+    gyro_noise: NotNegative = 0.2
+    """Largest noise on the angular velocity, rad/s."""
+    gravity_noise: NotNegative = 0.05
+    """Largest noise on the direction of gravity."""
+    largest_power: NotNegative = 0.0
+    """Power of the motors beyond which an episode terminates, W; 0: any is allowed."""
+
+    torso = "trunk"
+    feet = ("FR", "FL", "RR", "RL")
+
+    def mjcf(self) -> mujoco.MjSpec:
+        """The scene, with the steps of the search for collisions that Playground takes."""
+        spec = super().mjcf()
+        spec.option.ccd_iterations = 20
+        return spec
+
+    @property
+    def domains(self) -> Mapping[str, AbstractDomain]:
+        """The presets, and Playground's own: `playground`."""
+        return {**presets(self.model), "playground": playground_domain(self.model)}
+
+    def somewhere(self, key: Key, qpos: Array) -> tuple[Array, Array]:
+        """A configuration moved and turned on the ground, and a random velocity of the torso."""
+        place_key, yaw_key, velocity_key = jax.random.split(key, 3)
+        place = jax.random.uniform(place_key, (2,), jnp.float32, -0.5, 0.5)
+        yaw = jax.random.uniform(yaw_key, (), jnp.float32, -3.14, 3.14)
+        qpos = turned(qpos.at[:2].add(place), yaw)
+        return qpos, self.thrown(velocity_key)
+
+    def thrown(self, key: Key) -> Array:
+        """A random velocity of the torso, `(nv,)`: up to 0.5 m/s and rad/s along each axis."""
+        velocity = jax.random.uniform(key, (6,), jnp.float32, -0.5, 0.5)
+        return jnp.zeros(self.model.nv, jnp.float32).at[:6].set(velocity)
+
+    def too_powerful(self, power: Array) -> Array:
+        """Whether the motors take more power, W, than the task allows, `()` bool."""
+        return (power > self.largest_power) & (self.largest_power > 0)
+
+    def measured(self, physics: PhysicsState) -> dict[str, Array]:
+        """What the robot's sensors measure, by name, without noise."""
+        return {
+            "linear": self.sensor(physics, "local_linvel"),
+            "gyro": self.sensor(physics, "gyro"),
+            "gravity": self.down(physics),
+            "joints": physics.qpos[7:],
+            "velocities": physics.qvel[6:],
+        }
+
+
+def playground_domain(model: Model) -> Domain:
+    """What Playground draws for each world of the Go1: `domain_randomize` of its module."""
+    legs = joint(*(name for name in model.names("joint") if name))
+    sliding = model.constant("geom_friction")[model.id("geom", "floor")]
+    low, high = ([share, *sliding[1:]] for share in (0.4, 1.0))
+    return Domain(
+        set_(geom("floor").friction, Uniform(low, high), name="floor friction"),
+        scale(legs.frictionloss, Uniform(0.9, 1.1), name="joint friction"),
+        scale(legs.armature, Uniform(1.0, 1.05), name="armature"),
+        add(body("trunk").ipos, Uniform([-0.05] * 3, [0.05] * 3), name="centre of mass"),
+        scale("body_mass", Uniform(0.9, 1.1), name="mass"),
+        add(body("trunk").mass, Uniform(-1.0, 1.0), name="load"),
+        add(legs.qpos0, Uniform(-0.05, 0.05), name="joint offsets"),
+    )

@@ -1,0 +1,219 @@
+"""What Playground's legged robots share: a model, its sensors, noise, weighted rewards."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from worldline.env.task import Outcome, Task
+from worldline.model import Model
+from worldline.physics.base import PhysicsState
+from worldline.settings import NotNegative, Positive
+from worldline.tasks.playground.assets import scene
+from worldline.types import Array, ArrayLike, Key, PyTree
+
+NDArray = np.ndarray[Any, np.dtype[Any]]
+
+
+class Draws(NamedTuple):
+    """The keys of one control step, made of the words that a task's memory holds."""
+
+    noise: Key
+    """For the noise of the observation."""
+    command: Key
+    """For the next command."""
+    push: Key
+    """For a push."""
+    words: Array
+    """The words for the next step, `(2,)` uint32. They stand in place of a key because JAX's check
+    for keys that are used twice cannot follow a key through the memories of many worlds."""
+
+
+def draws(words: Array) -> Draws:
+    """The keys of the control step that `words`, `(2,)` uint32, belong to."""
+    noise, command, push, following = jax.random.split(jax.random.wrap_key_data(words), 4)
+    return Draws(noise, command, push, jax.random.key_data(following))
+
+
+def noisy(
+    key: Key, values: Sequence[Array], scales: Sequence[ArrayLike], level: float
+) -> list[Array]:
+    """Measurements with uniform noise.
+
+    Args:
+        key: decides the noise.
+        values: the measurements, of any shapes.
+        scales: the largest noise on each: a number, or an array that broadcasts.
+        level: a factor of all of them.
+    """
+    # One draw for all: random numbers cost more by their calls than by their number.
+    ends = np.cumsum([value.size for value in values])
+    noise = jnp.split(jax.random.uniform(key, (int(ends[-1]),), jnp.float32, -1.0), ends[:-1])
+    sizes = [np.asarray(level * np.asarray(scale), np.float32) for scale in scales]
+    return [
+        value + size * part.reshape(value.shape)
+        for value, size, part in zip(values, sizes, noise, strict=True)
+    ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LeggedTask(Task):
+    """A task of a robot with legs whose motors are servos.
+
+    Its fields named `<term>_weight` are the weights of the terms of its reward. A term's weighted
+    value is the metric `reward/<term>`; the reward is their sum times the control time step.
+
+    As in MuJoCo Playground, what a policy sees of positions, velocities and forces is what the last
+    physics step computed, one physics step behind the state.
+    """
+
+    control_timestep: Positive = 0.02
+    """Seconds between two actions; a multiple of `physics_timestep`."""
+    physics_timestep: Positive = 0.004
+    """The model's time step, s."""
+    stiffness: NotNegative
+    """Of each joint's servo, N m / rad."""
+    damping: NotNegative
+    """Of each joint, N m s / rad."""
+    action_scale: Positive
+    """How far an action of 1 moves the target of a joint, rad."""
+    noise_level: NotNegative = 1.0
+    """A factor of all noise of the observation; 0: none."""
+
+    refresh = False
+    camera = {"name": "track"}
+
+    file: ClassVar[str]
+    """The scene among Playground's files."""
+    torso: ClassVar[str]
+    """The body that is pushed."""
+    feet: ClassVar[tuple[str, ...]]
+    """Names of the feet: of their geoms and sites; those of their sensors begin so."""
+
+    @property
+    def path(self) -> Path:
+        """The MJCF file."""
+        return scene(self.file)
+
+    def mjcf(self) -> mujoco.MjSpec:
+        """The scene with this task's time step, servos and damping."""
+        spec = mujoco.MjSpec.from_file(str(self.path))
+        spec.option.timestep = self.physics_timestep
+        for joint in spec.joints:
+            if joint.type != mujoco.mjtJoint.mjJNT_FREE:
+                damping = np.array(joint.damping, float)
+                damping.flat[0] = self.damping  # behind it, MuJoCo 4 has those of a polynomial
+                joint.damping = damping if damping.ndim else float(damping)
+        for actuator in spec.actuators:
+            actuator.gainprm[0], actuator.biasprm[1] = self.stiffness, -self.stiffness
+        return spec
+
+    @functools.cached_property
+    def home(self) -> NDArray:
+        """`qpos` of the keyframe `home`, `(nq,)`."""
+        return np.asarray(self.model.mj.key("home").qpos, np.float32)
+
+    @property
+    def pose(self) -> NDArray:
+        """The joints' angles there, `(nu,)`, rad."""
+        return self.home[7:]
+
+    @property
+    def action_bounds(self) -> tuple[NDArray, NDArray]:
+        """From -1 to 1 for each joint."""
+        return -np.ones(self.model.nu, np.float32), np.ones(self.model.nu, np.float32)
+
+    def within_range(self, targets: ArrayLike) -> Array:
+        """The nearest targets that the servos can be given, `(nu,)`, rad."""
+        low, high = self.model.ctrlrange.T
+        return jnp.clip(targets, low, high)
+
+    def sensor(self, physics: PhysicsState, name: str) -> Array:
+        """The reading of a sensor."""
+        return physics.fields["sensordata"][self.model.sensor(name)]
+
+    def imu(self, physics: PhysicsState, field: str) -> Array:
+        """The row of a field of sites, such as `site_xpos`, that belongs to the site `imu`."""
+        return physics.fields[field][self.model.id("site", "imu")]
+
+    def down(self, physics: PhysicsState) -> Array:
+        """The direction of gravity in the frame of the site `imu`, `(3,)`."""
+        return -self.imu(physics, "site_xmat").reshape(3, 3)[2]
+
+    def touching(self, physics: PhysicsState, geoms: Sequence[str]) -> Array:
+        """Whether geoms touch the ground, `(n,)` bool."""
+        found = [self.sensor(physics, f"{geom}_floor_found") for geom in geoms]
+        return jnp.concatenate(found) > 0
+
+    def feet_velocity(self, physics: PhysicsState) -> Array:
+        """Of each foot along the world's axes, `(n, 3)`, m/s."""
+        return jnp.stack([self.sensor(physics, f"{foot}_global_linvel") for foot in self.feet])
+
+    def feet_height(self, physics: PhysicsState) -> Array:
+        """Of each foot above the world's origin, `(n,)`, m."""
+        sites = np.array([self.model.id("site", foot) for foot in self.feet])
+        return physics.fields["site_xpos"][sites, 2]
+
+    def push_force(self, acceleration: Array) -> Array:
+        """The forces of a push on all bodies, `(nbody, 6)`; the acceleration is `(3,)`, m/s^2."""
+        model = self.model
+        torso = model.id("body", self.torso)
+        mass = float(model.mj.body_subtreemass[torso])
+        forces = jnp.zeros((model.mj.nbody, 6), jnp.float32)
+        return forces.at[torso, :3].set(mass * acceleration)
+
+    def scored(
+        self, terms: Mapping[str, Array], terminated: Array, memory: PyTree, **metrics: Array
+    ) -> Outcome:
+        """The outcome with these terms of the reward, without their weights; at least 0."""
+        weighted = {
+            name: getattr(self, f"{name}_weight") * jnp.asarray(value, jnp.float32)
+            for name, value in terms.items()
+        }
+        total = self.control_timestep * jnp.sum(jnp.stack(list(weighted.values())))
+        return Outcome(
+            reward=jnp.maximum(total, 0.0),
+            terminated=terminated,
+            memory=memory,
+            metrics={f"reward/{name}": value for name, value in weighted.items()} | metrics,
+        )
+
+
+def soft_limits(model: Model, share: float) -> tuple[NDArray, NDArray]:
+    """The limits of the joints that are not free, drawn in about their middles to a share."""
+    low, high = model.mj.jnt_range[1:].T
+    middle, half = (low + high) / 2, (high - low) / 2
+    return (middle - share * half).astype(np.float32), (middle + share * half).astype(np.float32)
+
+
+def turned(qpos: Array, yaw: Array) -> Array:
+    """A configuration of an upright robot, turned about the vertical by `yaw`, rad."""
+    zero = jnp.zeros_like(yaw)
+    turn = jnp.stack([jnp.cos(yaw / 2), zero, zero, jnp.sin(yaw / 2)])
+    return qpos.at[3:7].set(turn)
+
+
+def random_fall(key: Key, height: float, low: NDArray, high: NDArray) -> Array:
+    """The configuration of a robot about to fall, `(nq,)`: any orientation, any joint angles.
+
+    Args:
+        key: decides the draws.
+        height: of the torso, m.
+        low: lowest joint angles, `(nu,)`, rad.
+        high: highest joint angles, `(nu,)`, rad.
+    """
+    turn_key, joints_key = jax.random.split(key)
+    quaternion = jax.random.normal(turn_key, (4,), jnp.float32)
+    quaternion = quaternion / jnp.linalg.norm(quaternion)
+    joints = jax.random.uniform(
+        joints_key, low.shape, jnp.float32, np.float32(low), np.float32(high)
+    )
+    return jnp.concatenate([jnp.array([0.0, 0.0, height], jnp.float32), quaternion, joints])

@@ -1,0 +1,236 @@
+"""MuJoCo Playground's own environments, with MuJoCo in the place of MJX.
+
+Their Python is what is compared: models, starts, controls, observations, rewards, terminations, and
+what they remember. Their physics are stepped by MuJoCo's C library, in which ours are as well, for
+in MJX a step of another solver would differ more than any of these.
+"""
+
+import contextlib
+import functools
+import importlib
+import sys
+import types
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+from mujoco import mjx
+
+from worldline.tasks.playground import assets
+
+#: Our task's name to their module, class and arguments.
+PEERS = {
+    "playground/go1-joystick-flat": ("go1.joystick", "Joystick", {"task": "flat_terrain"}),
+    "playground/go1-joystick-rough": ("go1.joystick", "Joystick", {"task": "rough_terrain"}),
+    "playground/go1-getup": ("go1.getup", "Getup", {}),
+    "playground/go1-handstand": ("go1.handstand", "Handstand", {}),
+    "playground/go1-footstand": ("go1.handstand", "Footstand", {}),
+    "playground/spot-flat": ("spot.joystick", "Joystick", {}),
+    "playground/spot-getup": ("spot.getup", "Getup", {}),
+    "playground/spot-gait-tracking": ("spot.joystick_gait_tracking", "JoystickGaitTracking", {}),
+    "playground/barkour-joystick": ("barkour.joystick", "Joystick", {}),
+}
+
+#: The fields of MjData that their tasks read.
+_FIELDS = (
+    "actuator_force", "ctrl", "qacc", "qfrc_actuator", "qpos", "qvel", "sensordata", "site_xmat",
+    "site_xpos", "xfrc_applied", "xpos",
+)  # fmt: skip
+
+
+class Data(SimpleNamespace):
+    """What a task reads of a simulation, as `mjx.Data` has it."""
+
+    def replace(self, **changes):
+        return Data(**{**vars(self), **changes})
+
+    def tree_replace(self, changes):
+        return self.replace(**changes)
+
+
+def snapshot(data: mujoco.MjData) -> Data:
+    """The fields of a simulation as they are now."""
+    fields = {name: jnp.asarray(np.array(getattr(data, name)), jnp.float32) for name in _FIELDS}
+    fields["site_xmat"] = fields["site_xmat"].reshape(-1, 3, 3)
+    return Data(**fields, simulation=data)
+
+
+class Stepped:
+    """MuJoCo's C library with the functions that Playground calls of MJX."""
+
+    #: The integration state at which the next simulation begins, in place of its own start.
+    start: np.ndarray | None = None
+
+    @classmethod
+    def make_data(cls, model, qpos=None, qvel=None, ctrl=None, **_):
+        data = mujoco.MjData(model)
+        for name, value in {"qpos": qpos, "qvel": qvel, "ctrl": ctrl}.items():
+            if value is not None:
+                getattr(data, name)[:] = value
+        if cls.start is not None:
+            mujoco.mj_setState(model, data, cls.start, mujoco.mjtState.mjSTATE_INTEGRATION)
+        return snapshot(data)
+
+    @staticmethod
+    def forward(model, data):
+        mujoco.mj_forward(model.compiled, data.simulation)
+        return snapshot(data.simulation)
+
+    @classmethod
+    def step(cls, model, data, action, n_substeps=1):
+        if cls.start is not None:
+            return data  # a robot that has come to rest already
+        simulation = data.simulation
+        simulation.ctrl[:] = action
+        simulation.xfrc_applied[:] = data.xfrc_applied
+        mujoco.mj_step(model.compiled, simulation, n_substeps)
+        return snapshot(simulation)
+
+
+@functools.cache
+def _playground():
+    """The package, without what its `__init__` files import: other simulators and learners."""
+    spec = importlib.util.find_spec("mujoco_playground")
+    folder = Path(spec.submodule_search_locations[0])
+    for name in ("", "._src", "._src.locomotion", "._src.manipulation"):
+        module = types.ModuleType(f"mujoco_playground{name}")
+        module.__path__ = [str(folder.joinpath(*name.split(".")))]
+        sys.modules.setdefault(module.__name__, module)
+    for parent, child in (("mujoco_playground", "_src"), ("mujoco_playground._src", "locomotion")):
+        setattr(sys.modules[parent], child, sys.modules[f"{parent}.{child}"])
+    mjx_env = importlib.import_module("mujoco_playground._src.mjx_env")
+    menagerie = assets.menagerie("google_barkour_vb/scene_mjx.xml").parents[1]
+    mjx_env.MENAGERIE_PATH = type(mjx_env.MENAGERIE_PATH)(str(menagerie))
+    mjx_env.make_data, mjx_env.step = Stepped.make_data, Stepped.step
+    mjx.put_model = _Model
+    mjx.forward = Stepped.forward
+
+
+class _Model:
+    """A compiled model that says, as one of MJX does, what steps it."""
+
+    impl = SimpleNamespace(value="c")
+
+    def __init__(self, compiled, **_):
+        self.compiled = compiled
+
+    def __getattr__(self, name):
+        return getattr(self.compiled, name)
+
+
+def playground_env(name: str, overrides=None):
+    """Their environment of the same name as ours, without noise.
+
+    Args:
+        name: our task.
+        overrides: of their configuration.
+    """
+    _playground()
+    module, cls, arguments = PEERS[name]
+    found = importlib.import_module(f"mujoco_playground._src.locomotion.{module}")
+    config = found.default_config()
+    for noise in ("noise_config", "obs_noise"):
+        if noise in config:
+            _silence(config, noise)
+    config.update_from_flattened_dict(overrides or {})
+    return getattr(found, cls)(config=config, **arguments)
+
+
+def _silence(config, noise):
+    """Sets the noise of a configuration to 0."""
+    if not hasattr(config[noise], "keys"):
+        config[noise] = 0.0
+    elif "level" in config[noise]:
+        config[noise].level = 0.0
+    else:
+        for scale in config[noise].scales:
+            was = config[noise].scales[scale]
+            config[noise].scales[scale] = [0.0] * len(was) if hasattr(was, "__len__") else 0.0
+
+
+@contextlib.contextmanager
+def without_alarms():
+    """Their code mixes dtypes, and is not to be stopped for it; nor compiled, as it runs once."""
+    alarms = jax.numpy_dtype_promotion("standard"), jax.debug_key_reuse(False)
+    with alarms[0], alarms[1], mock.patch("jax.lax.cond", _cond):
+        yield
+
+
+def _cond(which, yes, no, *operands):
+    return yes(*operands) if which else no(*operands)
+
+
+def reset(env, key):
+    """Their state at a start of their own."""
+    with without_alarms():
+        return env.reset(key)
+
+
+def reset_to(env, words):
+    """Their state at a start of ours; `words` are MuJoCo's integration state."""
+    Stepped.start = words
+    try:
+        return reset(env, jax.random.key(0))
+    finally:
+        Stepped.start = None
+
+
+def step(env, state, action):
+    """Their state after a control step."""
+    with without_alarms():
+        return env.step(state, jnp.asarray(action))
+
+
+def synchronised(env, state, words, **info):
+    """Their state with the simulation where ours is, and some of what they remember replaced.
+
+    Args:
+        env: their environment.
+        state: their state.
+        words: MuJoCo's integration state of ours.
+        info: values of `state.info`.
+    """
+    simulation = state.data.simulation
+    mujoco.mj_setState(env.mj_model, simulation, words, mujoco.mjtState.mjSTATE_INTEGRATION)
+    now = snapshot(simulation)
+    data = state.data.replace(qpos=now.qpos, qvel=now.qvel)
+    return state.replace(data=data, info={**state.info, **info})
+
+
+@jax.tree_util.register_pytree_node_class
+class _Randomised:
+    """A model as one of MJX is replaced in parts; its fields are a tree's leaves."""
+
+    def __init__(self, **fields):
+        vars(self).update(fields)
+
+    def tree_replace(self, changes):
+        return _Randomised(**{**vars(self), **changes})
+
+    def tree_flatten(self):
+        return list(vars(self).values()), tuple(vars(self))
+
+    @classmethod
+    def tree_unflatten(cls, names, values):
+        return cls(**dict(zip(names, values, strict=True)))
+
+
+def randomised(name, keys):
+    """The constants that their `domain_randomize` draws: `(n, ...)` by field."""
+    robot, _, _ = PEERS[name][0].partition(".")
+    env = playground_env(name)
+    module = importlib.import_module(f"mujoco_playground._src.locomotion.{robot}.randomize")
+    fields = (
+        "geom_friction", "body_ipos", "body_mass", "qpos0", "dof_frictionloss", "dof_armature",
+    )  # fmt: skip
+    model = _Randomised(
+        **{field: jnp.asarray(getattr(env.mj_model, field), jnp.float32) for field in fields},
+        nbody=env.mj_model.nbody,
+    )
+    with without_alarms():
+        drawn, _ = module.domain_randomize(model, keys)
+    return {field: np.asarray(getattr(drawn, field)) for field in fields}
