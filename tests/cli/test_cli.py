@@ -109,6 +109,40 @@ def test_a_run_is_rendered(run, capsys, monkeypatch):
     assert episodes[0].shape == (5, 2)  # 0.2 s in steps of 0.04 s, two joints
 
 
+def test_a_video_is_what_the_options_say(run, capsys, monkeypatch):
+    seen = []
+
+    def render(model, qpos, mp4, png, **options):
+        seen.append((mp4, png, options))
+        mp4.touch()
+        return type("Clip", (), {"note": "drawn by hand"})
+
+    monkeypatch.setattr(video_module, "render_episode", render)
+    command = "render run --seconds 0.2 --worlds 4 --size 480x640 --fps 10 --out a.mp4 --quiet"
+    assert cli.main(command.split()) == 0
+    assert capsys.readouterr().out.splitlines() == ["drawn by hand", "  a.mp4"]
+    ((mp4, png, options),) = seen
+    assert (mp4, png, options["size"], options["fps"]) == (Path("a.mp4"), None, (480, 640), 10)
+    first, second, third = (take.qpos for take in options["beside"])
+    assert first.shape == (5, 2) and not (first == second).any() and not (second == third).any()
+    assert cli.main(["render", "run", "--size", "720p"]) == 0
+    assert seen[-1][2]["size"] == (720, 1280)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--size 720", "size is '720'; give lines, as 720p, or height x width, as 480x640"),
+        ("--out a.avi", "out is 'a.avi'; give a file that ends in .mp4"),
+        ("--camera front", "the model has no camera 'front'"),
+        ("--worlds 0", "worlds is 0; give 1 or more"),
+    ],
+)
+def test_mistakes_in_the_options_of_a_video(options, says, run, capsys):
+    assert cli.main(["render", "run", *options.split()]) == 2
+    assert says in capsys.readouterr().err
+
+
 def test_where_nothing_can_draw_a_run_still_ends_well(run, capsys):
     assert cli.main(["render", "run"]) == 0
     assert capsys.readouterr().out == "no video: not in a test\n"

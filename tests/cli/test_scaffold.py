@@ -1,6 +1,7 @@
 """`worldline init`: files that pass `check_env`, and clear lines where none can be written."""
 
 import ast
+import dataclasses
 import importlib.util
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldline.cli import main as cli
+from worldline.cli.legged import find_legs
 from worldline.cli.scaffold import write_task
 from worldline.env.check import check_env
 from worldline.env.env import Env
@@ -28,7 +30,7 @@ SUITE = _folder()
 
 #: Files of installed packages, whether they need motors, and their sizes of observation and action.
 MODELS = {
-    GYM / "ant.xml": (False, 13 + 14, 8),  # a free joint
+    GYM / "ant.xml": (False, 9 + 8 + 8 + 8 + 3, 8),  # four legs, motors, unnamed feet
     GYM / "reacher.xml": (False, 4 + 4, 2),
     SUITE / "fish.xml": (False, 12 + 13, 5),  # a free joint and tendons
     SUITE / "swimmer.xml": (True, 3 + 3, 3),
@@ -72,7 +74,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("mjcf", MODELS, ids=lambda path: path.stem)
 def test_a_written_task_passes_the_check(mjcf, folder):
     motors, nobs, nact = MODELS[mjcf]
-    file = write_task(mjcf, folder / f"own_{mjcf.stem}.py", motors=motors)
+    file = write_task(mjcf, folder / f"own_{mjcf.stem}.py", motors=motors).file
     env = Env(task_in(file))
     assert env.observation_space.shape == (nobs,)
     assert env.action_space.shape == (nact,)
@@ -84,7 +86,7 @@ def test_a_written_task_passes_the_check(mjcf, folder):
 def test_a_task_begins_at_the_first_keyframe_and_uses_the_ranges_there_are(folder):
     (folder / "models").mkdir()
     (folder / "models" / "two links.xml").write_text(KEYFRAME)
-    file = write_task(Path("models/two links.xml"))
+    file = write_task(Path("models/two links.xml")).file
     assert file == Path("two_links.py")
     assert 'MJCF = Path(__file__).parent / "models/two links.xml"' in file.read_text()
     task = task_in(file)
@@ -95,6 +97,133 @@ def test_a_task_begins_at_the_first_keyframe_and_uses_the_ranges_there_are(folde
     lowest, highest = (task.control(jnp.full(2, a), None, ()) for a in (-1.0, 1.0))
     np.testing.assert_allclose(lowest, [-1, 0])  # the first has no range
     np.testing.assert_allclose(highest, [1, 3])
+
+
+LEG = """
+<body name="{name} hip" pos="{x} {y} 0">
+  <joint name="{name} hip" axis="1 0 0" range="-.8 .8" {limit}/>
+  <geom type="capsule" fromto="0 0 0 0 {out} 0" size=".03" mass=".6"/>
+  <body name="{name} thigh" pos="0 {out} 0">
+    <joint name="{name} thigh" axis="0 1 0" range="-.7 4.5" {limit}/>
+    <geom type="capsule" fromto="0 0 0 0 0 -.2" size=".02" mass="1"/>
+    <body name="{name} calf" pos="0 0 -.2">
+      <joint name="{name} calf" axis="0 1 0" range="-2.8 -.9" {limit}/>
+      <geom type="capsule" fromto="0 0 0 0 0 -.2" size=".01" mass=".2"/>
+      <geom type="sphere" pos="0 0 -.2" size=".022" mass=".05"/>
+    </body>
+  </body>
+</body>"""
+LEGS = ("FL", 0.2, 0.05), ("FR", 0.2, -0.05), ("RL", -0.2, 0.05), ("RR", -0.2, -0.05)
+
+
+def quadruped(limit: str = "", extra: str = "") -> str:
+    """A robot alone: no floor, no actuators, and a default pose outside the calves' ranges."""
+    legs = "".join(
+        LEG.format(name=n, x=x, y=y, out=0.07 if y > 0 else -0.07, limit=limit) for n, x, y in LEGS
+    )
+    return f"""
+    <mujoco><compiler angle="radian"/><worldbody>
+      <body name="trunk" pos="0 0 .4"><freejoint name="root"/>
+        <geom type="box" size=".2 .08 .05" mass="6"/>{legs}
+      </body></worldbody>{extra}</mujoco>"""
+
+
+HOME = ", ".join(["0 .9 -1.8"] * 4).replace(",", "")
+KEY = f'<keyframe><key name="home" qpos="0 0 .3 1 0 0 0 {HOME}"/></keyframe>'
+
+
+def constants_in(file: Path) -> dict[str, object]:
+    """The constants at the top of a file, by name."""
+    found = {}
+    for statement in ast.parse(file.read_text()).body:
+        if isinstance(statement, ast.Assign) and statement.targets[0].id != "MJCF":
+            found[statement.targets[0].id] = ast.literal_eval(statement.value)
+    return found
+
+
+def test_a_robot_without_anything_gets_a_floor_servos_and_a_stance(folder):
+    (folder / "robot.xml").write_text(quadruped())
+    written = write_task(folder / "robot.xml")
+    assert len(written.notes) == 3
+    legs, floor, actuators = written.notes
+    assert legs.startswith("it walks on 4 legs, from bent legs with the feet below the hips")
+    assert floor == "the model has no floor: it gets one"
+    assert "has no actuators: it gets position servos" in actuators
+    made = constants_in(written.file)
+    for leg in range(4):
+        hip, thigh, calf = made["STANCE"][7 + 3 * leg : 10 + 3 * leg]
+        assert abs(hip) < 0.1 and 0.4 < thigh < 1.2 and -2.4 < calf < -1.2
+        assert calf == pytest.approx(-2 * thigh, abs=0.3)  # the foot is below the hip
+    # Two feet carry 93 N, the knees 0.15 m beside them; gravity alone would ask for 0.1 N m.
+    for stiffness, damping, force in made["SERVOS"].values():
+        assert 10 < force < 60 and 20 < stiffness < 250 and 0.1 < damping < 5
+    assert {name: phase for name, (_, phase) in made["FEET"].items()} == {
+        "FL calf": 0.0, "FR calf": 0.5, "RL calf": 0.5, "RR calf": 0.0,
+    }  # fmt: skip
+
+
+def test_the_models_own_limits_and_keyframe_come_first(folder):
+    text = quadruped('actuatorfrcrange="-17 17"', KEY)
+    (folder / "robot.xml").write_text(text)
+    written = write_task(folder / "robot.xml")
+    made = constants_in(written.file)
+    assert "from the keyframe home" in written.notes[0] and "its own limits" in written.notes[2]
+    assert {force for *_, force in made["SERVOS"].values()} == {17.0}
+    assert list(made["STANCE"][7:]) == [0, 0.9, -1.8] * 4
+    by_hand = 0.2 * np.cos(0.9) + 0.2 * np.cos(0.9) + 0.022  # thigh, calf, foot
+    assert made["HEIGHT"] == pytest.approx(by_hand, abs=1e-3)
+    file = write_task(folder / "robot.xml", folder / "motors.py", motors=True).file
+    assert set(constants_in(file)["MOTORS"].values()) == {17.0}
+
+
+def test_a_walker_stands_from_the_first_step_and_passes_the_check(folder):
+    """With actions of 0 for two seconds: the feet on the floor, the trunk near its height."""
+    (folder / "robot.xml").write_text(quadruped())
+    task = task_in(write_task(folder / "robot.xml").file)
+    env, height = Env(task), sys.modules["robot"].HEIGHT
+    step, state = jax.jit(env.step), env.reset(jax.random.key(0))
+    for _ in range(100):
+        state = step(state, jnp.zeros(12))
+        assert not state.terminated
+    assert float(state.physics.qpos[2]) == pytest.approx(height, rel=0.15)
+    np.testing.assert_allclose(task.foot_heights(state.physics), 0.0, atol=0.01)
+    assert float(state.memory["speed"]) <= task.fastest
+    low = state.physics.qpos.at[2].set(0.4 * height)
+    fallen = dataclasses.replace(state.physics, qpos=low)
+    assert task.outcome(fallen, jnp.zeros(12), fallen, state.memory).terminated
+    assert check_env(env, steps=4).warnings == ()
+
+
+def test_a_floor_touches_whatever_can_touch(folder):
+    text = quadruped().replace('type="sphere"', 'type="sphere" contype="4" conaffinity="2"')
+    text = text.replace('type="capsule"', 'type="capsule" contype="0" conaffinity="0"')
+    (folder / "robot.xml").write_text(text)
+    task = task_in(write_task(folder / "robot.xml").file)
+    model, data = task.model.mj, mujoco.MjData(task.model.mj)
+    data.qpos[:] = task.start(jax.random.key(0)).qpos
+    data.qpos[2] = sys.modules["robot"].HEIGHT - 0.01
+    mujoco.mj_forward(model, data)
+    assert data.ncon >= 4
+
+
+def test_servos_of_the_model_are_kept(folder):
+    joints = [f"{name} {part}" for name, *_ in LEGS for part in ("hip", "thigh", "calf")]
+    servos = "".join(f'<position joint="{joint}" kp="60" inheritrange="1"/>' for joint in joints)
+    (folder / "robot.xml").write_text(quadruped(extra=f"<actuator>{servos}</actuator>{KEY}"))
+    written = write_task(folder / "robot.xml")
+    assert "SERVOS" not in constants_in(written.file)
+    task = task_in(written.file)
+    held = task.control(jnp.zeros(12), None, ())
+    np.testing.assert_allclose(held, [0, 0.9, -1.8] * 4, rtol=1e-6)
+    np.testing.assert_allclose(task.control(jnp.ones(12), None, ())[1], 1.4, rtol=1e-6)
+
+
+def test_one_that_rolls_on_wheels_or_lies_flat_is_no_walker(folder):
+    wheels = quadruped().replace('range="-2.8 -.9"', "")
+    (folder / "wheels.xml").write_text(wheels)
+    assert find_legs(Model(folder / "wheels.xml")) is None
+    assert find_legs(Model(GYM / "half_cheetah.xml")) is None  # it moves in a plane
+    assert find_legs(Model(SUITE / "fish.xml")) is None
 
 
 SERVOS = """
@@ -118,7 +247,7 @@ SERVOS = """
 def test_an_action_of_0_holds_the_first_keyframe(folder):
     """As MuJoCo does after `mj_resetDataKeyframe`; 1 and -1 are the ends of the range."""
     (folder / "arm.xml").write_text(SERVOS)
-    task = task_in(write_task(folder / "arm.xml"))
+    task = task_in(write_task(folder / "arm.xml").file)
     env, data = Env(task), mujoco.MjData(task.model.mj)
     mujoco.mj_resetDataKeyframe(task.model.mj, data, 0)
     mujoco.mj_step(task.model.mj, data, 500)
@@ -149,7 +278,7 @@ def test_no_name_in_a_model_becomes_code(motors, names, tmp_path_factory):
     (folder / "robot.xml").write_text(spec.to_xml())
     kept = Model(folder / "robot.xml").names("joint")
     out = folder / 'it\'s a "robot".py'
-    code = ast.parse(write_task(folder / "robot.xml", out, motors=motors).read_text())
+    code = ast.parse(write_task(folder / "robot.xml", out, motors=motors).file.read_text())
     statements = {type(statement) for statement in code.body}
     assert statements <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.ClassDef, ast.If}
     (task,) = (it for it in code.body if isinstance(it, ast.ClassDef))
@@ -158,6 +287,25 @@ def test_no_name_in_a_model_becomes_code(motors, names, tmp_path_factory):
         tables = (it for it in code.body if isinstance(it, ast.Assign))
         (table,) = (it.value for it in tables if it.targets[0].id == "MOTORS")
         assert list(ast.literal_eval(table)) == kept
+
+
+@given(names=st.lists(names.filter(len).map(lambda it: it[0]), min_size=6, max_size=6, unique=True))
+def test_no_name_in_a_robot_with_legs_becomes_code(names, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    spec = mujoco.MjSpec.from_string(quadruped(extra=KEY))
+    for joint, name in zip(spec.joints[1:], names, strict=False):
+        joint.name = f"j{name}"
+    for body, name in zip(spec.bodies[1:], names, strict=False):
+        body.name = f"b{name}"
+    spec.keys[0].name = names[0]
+    spec.compile()
+    (folder / "robot.xml").write_text(spec.to_xml())
+    file = write_task(folder / "robot.xml", folder / "out.py").file
+    statements = {type(statement) for statement in ast.parse(file.read_text()).body}
+    assert statements <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.ClassDef, ast.If}
+    made = constants_in(file)
+    assert list(made["SERVOS"])[:6] == [f"j{name}" for name in names]
+    assert len(made["STANCE"]) == 19
 
 
 def test_the_command_writes_a_file_once(folder, capsys):
@@ -201,7 +349,7 @@ def test_errors_of_the_output_name_the_mend(folder):
 
 def test_the_check_says_that_there_are_no_actuators(folder):
     (folder / "robot.xml").write_text(KEYFRAME)
-    file = write_task(folder / "robot.xml")
+    file = write_task(folder / "robot.xml").file
     mute = KEYFRAME[: KEYFRAME.index("<actuator>")] + KEYFRAME[KEYFRAME.index("<keyframe>") :]
     (folder / "robot.xml").write_text(mute)
     with pytest.raises(TaskError, match="has no actions: the model has no actuators"):

@@ -125,7 +125,7 @@ def test_a_request_to_stop_ends_it_well_after_the_update(run, monkeypatch):
 
 
 def test_ctrl_c_in_the_video_costs_the_video_alone(run, monkeypatch):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(train_module, "make_video", interrupt)

@@ -10,6 +10,7 @@ import dataclasses
 import fnmatch
 import itertools
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -188,27 +189,63 @@ class Eval(_OfRun):
 
 @dataclasses.dataclass(frozen=True)
 class Render(_OfRun):
-    """Make a video and a strip of pictures of a run's policy."""
+    """Make a video and a strip of pictures of a run's policy.
+
+    Without --size and --fps it has 720 lines and 30 frames a second if that takes less than 20 s,
+    else fewer; the line that is printed says so.
+    """
 
     seconds: Positive = 10.0
     """The longest duration of the video."""
+    size: str = ""
+    """Lines, as 720p; or height x width in pixels, as 480x640."""
+    camera: str = ""
+    """A camera of the model; by default the task's."""
+    fps: Positive | None = None
+    """At most so many frames a second."""
+    worlds: Count = 1
+    """Show so many episodes beside each other, in a grid."""
+    out: Path | None = None
+    """The video to write, a file that ends in .mp4; by default, with a strip of pictures, in the
+    run folder."""
     seed: Seed = 1
     """The random seed of the episode."""
     stochastic: bool = False
     """Explore: draw the actions from the policy. By default it takes the most likely ones."""
+    quiet: bool = False
+    """Show no progress."""
 
     def execute(self) -> None:
         """Makes the files, and prints their names."""
         import jax
 
-        from worldline.train.video import make_video
+        from worldline.train.video import VideoOptions, make_video
 
+        size = _frame_size(self.size)
+        if self.out and self.out.suffix != ".mp4":
+            raise ConfigError(f"out is {str(self.out)!r}; give a file that ends in .mp4")
         folder, env, policy = self.open()
+        options = VideoOptions(size, self.camera, self.fps, self.worlds, self.out, self.quiet)
         key = jax.random.key(self.seed)
-        print(make_video(folder, env, policy, key, self.seconds, not self.stochastic))
-        for file in (folder.video_file, folder.strip_file, folder.inputs_file):
+        print(make_video(folder, env, policy, key, self.seconds, not self.stochastic, options))
+        made = [self.out] if self.out else [folder.video_file, folder.strip_file]
+        seen = [folder.inputs_file] if not self.out and self.worlds == 1 else []
+        for file in (*made, *seen):
             if file.exists():
                 print(f"  {file}")
+
+
+def _frame_size(text: str) -> tuple[int, int] | None:
+    """Height and width of a frame: 720p is 720 x 1280; 480x640 is both."""
+    if not text:
+        return None
+    lines, both = re.fullmatch(r"(\d{1,4})p", text), re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
+    if lines:
+        height = int(lines[1])
+        return height, round(height * 8 / 9) * 2
+    if both:
+        return int(both[1]), int(both[2])
+    raise ConfigError(f"size is {text!r}; give lines, as 720p, or height x width, as 480x640")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,14 +299,18 @@ class Init:
     out: Path | None = None
     """The Python file to write. By default it is in this folder and has the name of the MJCF."""
     motors: bool = False
-    """Add a motor to every hinge and slide, for a model without actuators."""
+    """Add a motor to every hinge and slide, for a model without actuators. A robot with legs gets
+    position servos without this option."""
 
     def execute(self) -> None:
         """Writes the file, and prints its name."""
         from worldline.cli.scaffold import write_task
 
-        file = write_task(self.mjcf, self.out, motors=self.motors)
+        written = write_task(self.mjcf, self.out, motors=self.motors)
+        file = written.file
         print(f"{file}: a task for {self.mjcf}")
+        for note in written.notes:
+            print(f"  {note}")
         print(f"  `python {file}` checks it and trains it; the places to change are marked YOURS")
         print(f"  `worldline train {file} --help` shows every setting")
 

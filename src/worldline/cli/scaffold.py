@@ -2,105 +2,253 @@
 
 from __future__ import annotations
 
+import dataclasses
 import keyword
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 
 import mujoco
-import numpy as np
 
+from worldline.cli.legged import (
+    Legged,
+    NDArray,
+    are_servos,
+    efforts,
+    find_legs,
+    floor_bits,
+    needs_floor,
+    servos,
+)
+from worldline.cli.templates import (
+    FLOOR,
+    LIGHT,
+    MOTOR_CONTROL,
+    MOTORS,
+    MOVING,
+    REACH,
+    SERVO_CONTROL,
+    SERVO_TABLE,
+    SERVOS,
+    WALKING,
+)
 from worldline.errors import ConfigError, ModelError
 from worldline.model import Model
 
 #: Seconds between two actions, rounded to a multiple of the model's time step.
 _CONTROL_TIMESTEP = 0.02
+#: The model's time step where it gets servos; s.
+_SERVO_TIMESTEP = 0.005
+#: Environment steps in which a robot of four legs learns to walk.
+_WALKING_STEPS = 4_000_000
 
 
-def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> Path:
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """What `write_task` wrote."""
+
+    file: Path
+    notes: tuple[str, ...]
+    """What was added to the model or found in it, a line each for a person."""
+
+
+def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> Written:
     """Writes a Python file with a task for a robot, ready to train and to be filled in.
+
+    A robot that stands on legs gets a task in which it walks at a commanded speed, with a floor and
+    servos if its model has none. Others get a task in which they move along a coordinate.
 
     Args:
         mjcf: the robot's MJCF file.
         out: the file to write; by default named after the MJCF, in the current folder.
         motors: put a motor on every hinge and slide of a model without actuators.
 
-    Returns:
-        The file.
-
     Raises:
         ModelError: MuJoCo refuses the model, nothing in it moves, or it has no actuators.
         ConfigError: the file exists, or is no Python file.
     """
     model = Model(mjcf)
-    _check_it_moves(mjcf, model, motors)
+    legged = find_legs(model) if model.nv else None
+    _check_it_moves(mjcf, model, legged, motors)
     name = _identifier(mjcf.stem)
     out = Path(f"{name}.py") if out is None else out
     if out.suffix != ".py":
         raise ConfigError(f"out is {str(out)!r}; give a file that ends in .py")
     if out.exists():
         raise ConfigError(f"{str(out)!r} exists; move it, or give another file with --out")
-    substeps = max(1, round(_CONTROL_TIMESTEP / model.timestep))
-    forces = _motor_forces(model) if motors else {}
-    listed = _listed(model, "actuator", "actuators")
-    actuators = "a motor on each hinge and slide" if motors else listed
-    is_free = model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
-    holds = model.mj.nkey and not motors and model.mj.key_ctrl[0].any()
-    rest, words = _KEYFRAME_CONTROL if holds else _MIDDLE
-    text = _TEMPLATE.substitute(
-        name=name,
-        file=_in_text(out.name),
-        mjcf=_path_in_python(mjcf, out),
-        task="".join(word.capitalize() for word in name.split("_")) or "Robot",
-        joints=_listed(model, "joint", "joints"),
-        actuators=actuators,
-        nobs=model.nq + model.nv - (2 if is_free else 0),
-        nact=len(forces) or model.nu,
-        control_timestep=f"{substeps * model.timestep:.6g}",
-        timestep=f"{model.timestep:.6g}",
-        source=_WITH_MOTORS if motors else _AS_IT_IS,
-        pose=_KEYFRAME if model.mj.nkey else _DEFAULT_POSE,
-        rest=rest,
-        rest_words=words,
-        imports="import mujoco\n" if motors else "",
-        motors=_motor_table(forces) if motors else "",
-    )
+    forces = efforts(model, legged) if motors else {}
+    gains = servos(model, legged) if legged and not (model.nu or motors) else {}
+    blanks = {
+        **_common(model, mjcf, out, name, _SERVO_TIMESTEP if gains else model.timestep),
+        **_source(model, forces, gains),
+        **(_walking(model, legged, gains) if legged else _moving(model, forces)),
+    }
+    text = (WALKING if legged else MOVING).substitute(blanks)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text)
-    return out
+    return Written(out, tuple(_notes(model, legged, forces, gains)))
 
 
-def _check_it_moves(mjcf: Path, model: Model, motors: bool) -> None:
+def _common(model: Model, mjcf: Path, out: Path, name: str, timestep: float) -> dict[str, str]:
+    """The blanks of both templates: names, and the time between two actions."""
+    substeps = max(1, round(_CONTROL_TIMESTEP / timestep))
+    return {
+        "name": name,
+        "file": _in_text(out.name),
+        "mjcf": _path_in_python(mjcf, out),
+        "task": "".join(word.capitalize() for word in name.split("_")) or "Robot",
+        "joints": _listed(model, "joint", "joints"),
+        "control_timestep": f"{substeps * timestep:.6g}",
+        "timestep": f"{timestep:.6g}",
+    }
+
+
+def _source(
+    model: Model, forces: dict[str, float], gains: dict[str, tuple[float, float, float]]
+) -> dict[str, str]:
+    """The blanks for the model: as it is, or with a floor, motors or servos."""
+    parts, table = [], ""
+    if needs_floor(model):
+        bits = floor_bits(model)
+        touches = "" if bits == 1 else f", contype={bits}, conaffinity={bits}"
+        name = _unused(model, "floor")
+        parts.append(Template(FLOOR).substitute(name=_literal(name), touches=touches))
+        sun = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+        parts += [LIGHT] * (not (model.mj.light_type == sun).any())
+    if forces:
+        parts, table = [*parts, MOTORS], _motor_table(forces)
+    if gains:
+        parts, table = [*parts, SERVOS], _servo_table(gains)
+    opened = ["spec = mujoco.MjSpec.from_file(str(MJCF))", *parts, "return spec"]
+    return {
+        "source": "\n        ".join(opened) if parts else "return str(MJCF)",
+        "actuators_table": table,
+        "mujoco": "import mujoco\n" if parts else "",
+    }
+
+
+def _moving(model: Model, forces: dict[str, float]) -> dict[str, str]:
+    """The blanks of a task in which something moves along a coordinate."""
+    is_free = model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
+    listed = _listed(model, "actuator", "actuators")
+    rest, words = _rest(model, forces)
+    return {
+        "actuators": "a motor on each hinge and slide" if forces else listed,
+        "nobs": str(model.nq + model.nv - (2 if is_free else 0)),
+        "nact": str(len(forces) or model.nu),
+        "pose": _KEYFRAME if model.mj.nkey else _DEFAULT_POSE,
+        "rest": rest,
+        "rest_words": words,
+    }
+
+
+def _rest(model: Model, forces: dict[str, float]) -> tuple[str, str]:
+    """The control for an action of 0, in Python and in words."""
+    holds = model.mj.nkey and not forces and model.mj.key_ctrl[0].any()
+    return _KEYFRAME_CONTROL if holds else _MIDDLE
+
+
+def _walking(
+    model: Model, legged: Legged, gains: dict[str, tuple[float, float, float]]
+) -> dict[str, str]:
+    """The blanks of a task in which a robot walks."""
+    bodies = model.names("body")
+    held = bool(gains) or (model.nu > 0 and are_servos(model))
+    if held:
+        control, words = SERVO_CONTROL, "how far to move each joint from the stance"
+    else:
+        rest, _ = _rest(model, {} if model.nu else {"": 0.0})
+        control, words = Template(MOTOR_CONTROL).substitute(rest=rest), "over the actuators' ranges"
+    nact = model.nu or len(gains) or len(efforts(model, legged))
+    named = all(bodies[foot.body] for foot in legged.feet)
+    return {
+        "actuators": _listed(model, "actuator", "actuators")
+        if model.nu
+        else "actuators of its own",
+        "nobs": str(9 + model.nq - 7 + model.nv - 6 + nact + 3),
+        "nact": str(nact),
+        "action_words": words,
+        "control": control,
+        "reach": REACH if held else "",
+        "stance": _stance_table(model, legged.qpos),
+        "stance_from": _in_text(legged.stance_from),
+        "feet": _feet_table(legged, bodies, named),
+        "foot_ids": '[self.model.id("body", foot) for foot in FEET]' if named else "list(FEET)",
+        "root": str(legged.root),
+        "root_name": _in_text(bodies[legged.root]) or "the root body",
+        "height": f"{legged.height:.4g}",
+        "speed": f"{max(0.1, 0.45 * (9.81 * legged.height) ** 0.5):.1f}",
+        "frequency": f"{1.1 / legged.height**0.5:.1f}",
+        "step_height": f"{0.2 * legged.height:.2g}",
+        "steps": f"{_WALKING_STEPS:_}",
+    }
+
+
+def _stance_table(model: Model, qpos: NDArray) -> str:
+    """The numbers of a configuration, those of each joint on a line with its name."""
+    starts = [*model.mj.jnt_qposadr.tolist(), model.nq]
+    rows = []
+    for joint, name in enumerate(model.names("joint")):
+        numbers = ", ".join(f"{x + 0.0:.5g}" for x in qpos[starts[joint] : starts[joint + 1]])
+        rows.append(f"    {numbers},  # {_in_text(name) or f'joint {joint}'}\n")
+    return "".join(rows)
+
+
+def _feet_table(legged: Legged, bodies: list[str], named: bool) -> str:
+    keys = [_literal(bodies[foot.body]) if named else foot.body for foot in legged.feet]
+    feet = zip(keys, legged.feet, strict=True)
+    return "".join(f"    {key}: ({foot.point}, {foot.phase}),\n" for key, foot in feet)
+
+
+def _servo_table(gains: dict[str, tuple[float, float, float]]) -> str:
+    rows = "".join(f"    {_literal(joint)}: {numbers},\n" for joint, numbers in gains.items())
+    return Template(SERVO_TABLE).substitute(rows=rows)
+
+
+def _notes(
+    model: Model,
+    legged: Legged | None,
+    forces: dict[str, float],
+    gains: dict[str, tuple[float, float, float]],
+) -> Iterator[str]:
+    """What a person should know of the file."""
+    if legged:
+        count, height = len(legged.feet), f"{legged.height:.2f} m"
+        yield f"it walks on {count} legs, from {legged.stance_from}, {height} high"
+    elif model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE and not model.mj.nkey:
+        yield "no legs to stand on were found; a keyframe that stands would say where they are"
+    if needs_floor(model):
+        yield "the model has no floor: it gets one"
+    limited = "its own limits" if model.mj.jnt_actfrclimited.any() else "weight and inertia"
+    if gains:
+        yield f"the model has no actuators: it gets position servos, as strong as {limited} ask"
+    if forces:
+        yield f"it gets motors, as strong as {limited} ask"
+
+
+def _unused(model: Model, name: str) -> str:
+    """A name that no texture, material or geom of the model has."""
+    kinds = (mujoco.mjtObj.mjOBJ_TEXTURE, mujoco.mjtObj.mjOBJ_MATERIAL, mujoco.mjtObj.mjOBJ_GEOM)
+    while any(mujoco.mj_name2id(model.mj, kind, name) >= 0 for kind in kinds):
+        name += " 2"
+    return name
+
+
+def _check_it_moves(mjcf: Path, model: Model, legged: Legged | None, motors: bool) -> None:
     """Refuses a model in which nothing can move, or that a policy could not act on."""
     if not model.nv:
         raise ModelError(f"{str(mjcf)!r} has no joints, so that nothing can move; add <joint>s")
     if motors and model.nu:
         raise ConfigError(f"{str(mjcf)!r} has actuators; leave --motors out")
-    if motors and not _motor_forces(model):
+    if not model.nu and (motors or legged) and not efforts(model, legged):
         raise ModelError(f"{str(mjcf)!r} has no hinge or slide with a name to put a motor on")
-    if not (motors or model.nu):
+    if not (motors or model.nu or legged):
         raise ModelError(
             f"{str(mjcf)!r} has no actuators, so that a policy could do nothing; add some, such as "
             '<actuator><motor joint="..." ctrlrange="-1 1"/></actuator>, or give --motors for one '
             "on each hinge and slide"
         )
-
-
-def _motor_forces(model: Model) -> dict[str, float]:
-    """The torque (N m) or force (N) of a motor for each hinge and slide with a name.
-
-    It is twice what holds the joint in the default pose, and what accelerates it by 20 rad/s^2 or
-    20 m/s^2.
-    """
-    mj, data = model.mj, mujoco.MjData(model.mj)
-    mujoco.mj_forward(mj, data)
-    needed = 2 * np.abs(data.qfrc_bias) + 20 * mj.dof_M0
-    kinds = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
-    return {
-        name: float(f"{needed[mj.jnt_dofadr[joint]]:.2g}")
-        for joint, name in enumerate(model.names("joint"))
-        if name and mujoco.mjtJoint(mj.jnt_type[joint]) in kinds
-    }
 
 
 def _motor_table(forces: dict[str, float]) -> str:
@@ -147,116 +295,9 @@ def _listed(model: Model, kind: str, plural: str, most: int = 6) -> str:
     return f"{count} {kind if count == 1 else plural}" + (f" ({shown})" if shown else "")
 
 
-_AS_IT_IS = "return str(MJCF)"
-
-_WITH_MOTORS = """spec = mujoco.MjSpec.from_file(str(MJCF))
-        for joint, force in MOTORS.items():
-            motor = spec.add_actuator(name=joint, target=joint)
-            motor.trntype = mujoco.mjtTrn.mjTRN_JOINT
-            motor.set_to_motor()
-            motor.gear[0], motor.ctrllimited, motor.ctrlrange = force, True, (-1.0, 1.0)
-        return spec"""
-
 _DEFAULT_POSE = "jnp.asarray(self.model.qpos0)"
 _KEYFRAME = "jnp.asarray(self.model.mj.key_qpos[0], jnp.float32)  # the model's first keyframe"
 
 #: The control for an action of 0, in Python and in words.
 _MIDDLE = "(low + high) / 2.0", "in the middle of the range"
 _KEYFRAME_CONTROL = "np.clip(self.model.mj.key_ctrl[0], low, high)", "of the model's first keyframe"
-
-_TEMPLATE = Template('''\
-"""$name: a task to fill in, written by `worldline init`.
-
-    python $file
-
-checks it, trains a policy, and leaves a run folder with a learning curve and a video; `worldline
-train $file` trains it with all options of the command line. The places to make it yours are marked
-with YOURS.
-"""
-
-import dataclasses
-from pathlib import Path
-
-import jax
-import jax.numpy as jnp
-${imports}import numpy as np
-import worldline
-from worldline.learn.ppo import PPOConfig
-from worldline.train import TrainConfig, train
-from worldline.tuning import tune_process
-
-MJCF = $mjcf
-$motors
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class $task(worldline.Task):
-    """YOURS: what the robot is to do.
-
-    It has $joints and
-    $actuators.
-    Observation `($nobs,)`: positions (without x and y of a robot that moves freely), velocities.
-    Action `($nact,)`: from -1 to 1, over the range of each actuator.
-    """
-
-    control_timestep: float = $control_timestep
-    """Seconds between two actions; a multiple of the model's time step of $timestep s."""
-    episode_length: int = 500
-    """Control steps after which an episode is truncated; 0 for no limit."""
-    effort_cost: float = 0.1
-    """Cost of the mean of the squared actions."""
-
-    def mjcf(self):
-        """The model."""
-        $source
-
-    def start(self, key):
-        """YOURS: where an episode begins. Now: near one pose, at rest but for a little noise."""
-        joints_key, velocity_key = jax.random.split(key)
-        qpos = $pose
-        kind = self.model.mj.jnt_type  # 0 free, 1 ball, 2 slide, 3 hinge
-        joints = self.model.mj.jnt_qposadr[kind >= 2]
-        noise = 0.01 * jax.random.normal(joints_key, joints.shape)
-        velocity = 0.01 * jax.random.normal(velocity_key, (self.model.nv,))
-        return worldline.Start(qpos=qpos.at[joints].add(noise), qvel=velocity)
-
-    @property
-    def action_bounds(self):
-        """From -1 to 1 for each actuator."""
-        return -np.ones(self.model.nu, np.float32), np.ones(self.model.nu, np.float32)
-
-    def control(self, action, physics, memory):
-        """Maps an action to the actuators' ranges; -1 to 1 where an actuator has no range.
-
-        An action of 0, where a policy begins, is the control $rest_words.
-        """
-        low, high = np.clip(self.model.ctrlrange.T, -1e6, 1e6)
-        low, high = np.where(high - low < 1e6, low, -1.0), np.where(high - low < 1e6, high, 1.0)
-        rest = $rest
-        return rest + action * jnp.where(action < 0, rest - low, high - rest)
-
-    def observe(self, physics, memory):
-        """YOURS: what the policy sees. `fields` names what else it may read of MuJoCo's MjData."""
-        free = self.model.mj.jnt_type[0] == 0
-        return jnp.concatenate([physics.qpos[2 if free else 0 :], physics.qvel])
-
-    def outcome(self, before, action, after, memory):
-        """YOURS: what a step is worth, and whether the episode is over."""
-        # Now: move along the first coordinate, which is x for a robot that moves freely.
-        speed = after.qvel[0]
-        effort = jnp.mean(jnp.square(action))
-        return worldline.Outcome(
-            reward=jnp.tanh(speed) - self.effort_cost * effort,
-            # True for an end with no more return to come, such as a fall: after.qpos[2] < 0.2
-            terminated=jnp.asarray(False),
-            metrics={"speed": speed, "effort": effort},
-        )
-
-
-if __name__ == "__main__":
-    tune_process()  # keeps compiled programs for the next time
-    env = worldline.Env($task())
-    for warning in worldline.check_env(env).warnings:  # a problem is an error
-        print("warning:", warning)
-    result = train("$name", env, TrainConfig(steps=300_000), PPOConfig(num_worlds=64))
-    print(result.folder, result.evaluation.episode_return.mean())
-''')

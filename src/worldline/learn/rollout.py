@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -212,25 +213,45 @@ def record(
     env: Env, policy: Policy, key: Key, steps: int, *, deterministic: bool = True
 ) -> Trajectory:
     """Records one episode of a policy, until it ends or `steps` control steps are over."""
-    there = unless_default(env.device)
+    play = jax.jit(functools.partial(_play, env, steps, deterministic))
+    args = put((policy, *jax.random.split(key)), unless_default(env.device))
+    return _until_its_end(*play(*args))
 
-    @jax.jit
-    def play(policy: Policy, reset_key: Key, action_key: Key) -> tuple[Any, Any]:
-        def step(carry: Any, time: Array) -> tuple[Any, Any]:
-            state, memory = carry
-            noise = None if deterministic else jax.random.fold_in(action_key, time)
-            action, memory = policy.step(state.obs, memory, noise)
-            after = env.step(state, action)
-            shown = {n: v for n, v in state.physics.fields.items() if n.startswith("mocap")}
-            ended = after.terminated | after.diverged
-            return (after, memory), (state.physics.qpos, shown, after.reward, ended)
 
-        start = env.reset(reset_key)
-        carry = start, policy.start()
-        return start.variation, jax.lax.scan(step, carry, jnp.arange(steps))[1]
+def record_many(
+    env: Env, policy: Policy, key: Key, steps: int, number: int, *, deterministic: bool = True
+) -> list[Trajectory]:
+    """Records episodes of a policy, as `record` does, in so many worlds at once."""
+    play = functools.partial(_play, env, steps, deterministic)
+    every = jax.jit(jax.vmap(play, in_axes=(None, 0, 0)))
+    resets, actions = (jax.random.split(k, number) for k in jax.random.split(key))
+    args = put((policy, resets, actions), unless_default(env.device))
+    played = every(*args)
+    rows = (jax.tree.map(lambda x: x[row], played) for row in range(number))  # noqa: B023
+    return [_until_its_end(*one) for one in rows]
 
-    policy, reset_key, action_key = put((policy, *jax.random.split(key)), there)
-    variation, (qpos, shown, reward, ended) = play(policy, reset_key, action_key)
-    length = int(jnp.argmax(ended)) + 1 if bool(ended.any()) else steps
+
+def _play(
+    env: Env, steps: int, deterministic: bool, policy: Policy, reset_key: Key, action_key: Key
+) -> tuple[Any, Any]:
+    """A world's constants, and what `Trajectory` holds at each step, and whether it had ended."""
+
+    def step(carry: Any, time: Array) -> tuple[Any, Any]:
+        state, memory = carry
+        noise = None if deterministic else jax.random.fold_in(action_key, time)
+        action, memory = policy.step(state.obs, memory, noise)
+        after = env.step(state, action)
+        shown = {n: v for n, v in state.physics.fields.items() if n.startswith("mocap")}
+        ended = after.terminated | after.diverged
+        return (after, memory), (state.physics.qpos, shown, after.reward, ended)
+
+    start = env.reset(reset_key)
+    carry = start, policy.start()
+    return start.variation, jax.lax.scan(step, carry, jnp.arange(steps))[1]
+
+
+def _until_its_end(variation: Any, steps: Any) -> Trajectory:
+    qpos, shown, reward, ended = steps
+    length = int(jnp.argmax(ended)) + 1 if bool(ended.any()) else len(ended)
     shown = {name: value[:length] for name, value in shown.items()}
     return Trajectory(qpos[:length], shown, reward[:length], dict(variation))

@@ -59,6 +59,8 @@ class RendererPool:
         for thread in threads:
             renderers.append(thread.run(make).result())
         self._threads, self._renderers = threads, renderers
+        #: How many renderers there are.
+        self.number = number
         #: Names from `scene.CONSTANTS` that cannot differ between worlds.
         self.shared = renderers[0].shared
         # At exit before a graphics library shuts down, which was loaded just now.

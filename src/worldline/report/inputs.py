@@ -14,7 +14,7 @@ from worldline.learn.augmentation import Augmentation, augment, draw
 from worldline.learn.rollout import Trajectory
 from worldline.physics.base import NOTHING, blank_state
 from worldline.rendering.scene import NDArray
-from worldline.report.video import enlarged, write_montage
+from worldline.report.pictures import enlarged, write_montage
 from worldline.types import Array
 
 _STRIP_FRAMES, _SIDE = 8, 128

@@ -6,6 +6,7 @@ import datetime
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -82,7 +83,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             self._print(text)
 
     def __enter__(self) -> Self:
-        if not self._quiet and self._stream.isatty() and os.environ.get("TERM") != "dumb":
+        if not self._quiet and _is_terminal(self._stream):
             self._bar = _bar(self._stream)
             self._bar.add_task("", total=self._total, status="starting")
             self._bar.start()
@@ -110,6 +111,77 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         ]
         known = [words.format(form(x)) for words, form, x in shown if not math.isnan(x)]
         return ", ".join(known) or "starting"
+
+
+class DrawingProgress(AbstractContextManager["DrawingProgress"]):
+    """Shows how far a video is, once it takes longer than two seconds.
+
+    ```
+    with DrawingProgress() as show:
+        render_episode(..., progress=show)
+    ```
+
+    Args:
+        quiet: show nothing.
+        stream: the stream to write to; standard error by default.
+        patience: seconds before anything is shown.
+        interval: seconds between two lines where the stream is not a terminal.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        patience: float = 2.0,
+        interval: float = 5.0,
+    ) -> None:
+        self._quiet, self._interval, self._ended = quiet, interval, False
+        self._stream = sys.stderr if stream is None else stream
+        self._lock = threading.Lock()
+        self._bar: Any = None
+        self._last_line: float | None = None
+        self._timer = threading.Timer(patience, self._show, ("playing the episode",))
+        self._timer.daemon = True
+
+    def __call__(self, done: int, total: int) -> None:
+        """Shows that so many of all frames are drawn."""
+        if not self._timer.is_alive():
+            self._show(f"{done} of {total} frames", done, total)
+
+    def _show(self, words: str, done: int = 0, total: int | None = None) -> None:
+        with self._lock:
+            if self._quiet or self._ended:
+                return
+            if _is_terminal(self._stream):
+                if self._bar is None:
+                    self._bar = _bar(self._stream)
+                    self._bar.add_task("", total=None, status="video: ")
+                    self._bar.start()
+                self._bar.update(
+                    self._bar.task_ids[0], completed=done, total=total, status=f"video: {words}"
+                )
+                return
+            now = time.monotonic()
+            if self._last_line is None or now - self._last_line >= self._interval:
+                self._last_line = now
+                self._stream.write(f"video: {words}\n")
+                self._stream.flush()
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            if self._bar is not None:
+                self._bar.stop()
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _bar(stream: TextIO) -> Any:

@@ -51,7 +51,7 @@ from worldline.train.stored import (
     run_config,
 )
 from worldline.train.trackers import Trackers, check_trackers
-from worldline.train.video import make_video
+from worldline.train.video import VideoOptions, make_video
 from worldline.types import Key
 from worldline.variation.options import read_draws
 
@@ -422,5 +422,6 @@ def _video(job: _Job, folder: RunFolder | None, policy: Policy, interrupted: boo
         return "no video: --no-video"
     if not interrupted:
         with contextlib.suppress(KeyboardInterrupt):
-            return make_video(folder, job.env, policy, _keys(job.config)[2])
+            options = VideoOptions(quiet=job.config.quiet)
+            return make_video(folder, job.env, policy, _keys(job.config)[2], options=options)
     return f"no video: interrupted; `worldline render {folder.path}` makes one"

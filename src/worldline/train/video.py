@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,11 +13,32 @@ from worldline.env.env import Env
 from worldline.errors import RendererUnavailableError
 from worldline.learn.augmentation import Augmentation
 from worldline.learn.policy import Policy
-from worldline.learn.rollout import record
+from worldline.learn.rollout import record, record_many
+from worldline.rendering.frames import camera_index
 from worldline.report import RunFolder, render_episode
 from worldline.report.inputs import as_picture, seen_frames, write_inputs
+from worldline.report.progress import DrawingProgress
+from worldline.report.video import Take
 from worldline.train.stored import algorithm_of
 from worldline.types import Key
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoOptions:
+    """What a video shows, and how."""
+
+    size: tuple[int, int] | None = None
+    """Height and width of a frame, in pixels; None: as large as is drawn in 20 s."""
+    camera: str = ""
+    """A camera of the model; by default the task's."""
+    fps: float | None = None
+    """At most so many frames a second; None: 30, or as many as are drawn in 20 s."""
+    worlds: int = 1
+    """How many episodes are shown beside each other."""
+    out: Path | None = None
+    """The video to write; by default, with a strip of pictures, in the run folder."""
+    quiet: bool = False
+    """Show no progress."""
 
 
 def make_video(
@@ -25,33 +48,56 @@ def make_video(
     key: Key,
     seconds: float = 10.0,
     deterministic: bool = True,
+    options: VideoOptions | None = None,
 ) -> str:
-    """Renders an episode of a policy into a run folder.
+    """Renders an episode of a policy, or several beside each other, into a run folder.
 
     Returns:
         A line that says how it was drawn, or what to install so that it can be.
+
+    Raises:
+        ModelError: the model has no such camera.
+        ConfigError: a size that a video cannot have.
+        RunError: a file that cannot be written.
     """
+    options = options or VideoOptions()
+    camera = {"name": options.camera} if options.camera else env.task.camera
+    camera_index(env.model, camera)  # an error before the episode is played
     timestep = env.control_timestep
     limit = math.ceil(env.task.episode_length / env.action_repeat) or round(seconds / timestep)
     steps = max(1, min(limit, round(seconds / timestep)))
-    episode = record(env, policy, key, steps, deterministic=deterministic)
-    seen = seen_frames(env, episode)
-    if seen:
-        algorithm = algorithm_of(folder)
-        augmentation = getattr(algorithm, "augmentation", Augmentation())  # SHAC has none
-        write_inputs(folder.inputs_file, seen, augmentation)
-    try:
-        clip = render_episode(
-            env.model,
-            np.asarray(episode.qpos),
-            folder.video_file,
-            folder.strip_file,
-            timestep=timestep,
-            camera=env.task.camera,
-            variation=jax.device_get(episode.variation),
-            inputs=jax.device_get(episode.inputs),
-            views={name: as_picture(frames) for name, frames in seen.items()},
+    with DrawingProgress(quiet=options.quiet) as show:
+        if options.worlds > 1:
+            played = record_many(
+                env, policy, key, steps, options.worlds, deterministic=deterministic
+            )
+        else:
+            played = [record(env, policy, key, steps, deterministic=deterministic)]
+        seen = seen_frames(env, played[0]) if options.worlds == 1 else {}
+        if seen and options.out is None:
+            algorithm = algorithm_of(folder)
+            augmentation = getattr(algorithm, "augmentation", Augmentation())  # SHAC has none
+            write_inputs(folder.inputs_file, seen, augmentation)
+        first, *others = (
+            Take(np.asarray(it.qpos), jax.device_get(it.variation), jax.device_get(it.inputs))
+            for it in played
         )
-    except RendererUnavailableError as error:
-        return f"no video: {error}"
+        try:
+            clip = render_episode(
+                env.model,
+                first.qpos,
+                options.out or folder.video_file,
+                None if options.out else folder.strip_file,
+                timestep=timestep,
+                camera=camera,
+                fps=options.fps,
+                size=options.size,
+                variation=first.variation,
+                inputs=first.inputs,
+                views={name: as_picture(frames) for name, frames in seen.items()},
+                beside=others,
+                progress=show,
+            )
+        except RendererUnavailableError as error:
+            return f"no video: {error}"
     return clip.note
