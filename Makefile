@@ -67,6 +67,7 @@ core:
 nightly: test parity
 	$(MAKE) core FILES=1
 	WORLDLINE_ELSEWHERE=1 $(MAKE) fast
+	$(PARITY)/bin/python -m pytest -n auto --dist loadgroup -m exhaustive tests/parity
 	$(PARITY)/bin/python -m pytest -n auto tests/physics/test_every_field.py -k native
 	$(pytest) -m exhaustive
 
@@ -79,7 +80,8 @@ $(PARITY)/.installed: pyproject.toml
 	@touch $@
 
 parity: $(PARITY)/.installed
-	$(PARITY)/bin/python -m pytest -n auto --dist loadgroup --durations 10 tests/parity
+	$(PARITY)/bin/python -m pytest -n auto --dist loadgroup --durations 10 -m "not exhaustive" \
+		tests/parity
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

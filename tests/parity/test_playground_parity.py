@@ -81,8 +81,17 @@ _CONFIG = {
 }
 _ATTRIBUTES = {"standing_height": "_z_des"}
 
+#: Each takes half a minute; one is always compared, the others by `make nightly`.
+ALWAYS = "playground/go1-joystick-flat"
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    group = pytest.mark.xdist_group(name)
+    return [group] if name == ALWAYS else [group, pytest.mark.exhaustive]
+
+
 every_task = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in PEERS]
+    "name", [pytest.param(name, marks=marks(name)) for name in PEERS]
 )
 
 
@@ -284,6 +293,7 @@ def test_starts_are_distributed_alike(name):
                 assert stats.ks_2samp(a, b).pvalue > ALPHA, (field, column)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["playground/go1-joystick-rough", "playground/go1-getup"])
 def test_the_randomisation_is_theirs(name):
     env, keys = make(name), jax.random.split(jax.random.key(3), 2 * STARTS)

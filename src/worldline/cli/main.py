@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         130 for a command that Ctrl-C broke off in the middle of its work.
     """
     name, *rest = [*(sys.argv[1:] if argv is None else argv)] or ["--help"]
+    _replace_closed_streams()
     try:
         with _on_signals(signal.SIG_DFL):
             status = _run(name, rest)
@@ -121,6 +122,21 @@ def _bench(argv: list[str]) -> int:
     if name not in names:
         raise ConfigError(f"there is no benchmark {name!r}{did_you_mean(name, names)}")
     return subprocess.call([sys.executable, str(folder / f"{name}.py"), *rest])
+
+
+def _replace_closed_streams() -> None:
+    """Opens what the process began without, such as standard output after `>&-`, on nothing.
+
+    Otherwise the next file to be opened, a checkpoint say, would take its number, and get what
+    libraries print.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def _leave(status: int) -> int:

@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 
 from worldline.errors import ConfigError, RunError, did_you_mean
 from worldline.files import PARTIAL, whole_file
+from worldline.report.events import EventFile
 from worldline.report.figures import plot_curves
 
 #: The libraries whose versions decide what a run's numbers were.
@@ -63,7 +64,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.inputs_file = path / "inputs.png"
         self._lock: Any = None
         self._metrics: IO[str] | None = None
-        self._tensorboard: Any = None
+        self._tensorboard: EventFile | None = None
 
     @classmethod
     def create(cls, path: str | os.PathLike[str] | None, config: Mapping[str, Any]) -> Self:
@@ -196,8 +197,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 self._metrics = _append(self.metrics_file)
             self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
             self._metrics.flush()
-            for name, value in finite.items():
-                self._scalars().add_scalar(name, value, int(step))
+            self._scalars().write(finite, int(step))
 
     def rewind(self, step: int) -> None:
         """Deletes the numbers of later steps than `step`, for a run that continues from there.
@@ -217,11 +217,12 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             with whole_file(self.metrics_file) as file:
                 file.write("".join(kept[: len(rows)]).encode())
             shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
-        for row in rows:  # on the clock as if it had not stopped
-            wall = time.time() - rows[-1]["seconds"] + row["seconds"]
-            for name, value in row.items():
-                if name not in ("step", "seconds") and math.isfinite(value):
-                    self._scalars().add_scalar(name, value, int(row["step"]), wall)
+        with _writing(self.path):
+            for row in rows:  # on the clock as if it had not stopped
+                wall = time.time() - rows[-1]["seconds"] + row["seconds"]
+                clock = ("step", "seconds")
+                finite = {n: v for n, v in row.items() if n not in clock and math.isfinite(v)}
+                self._scalars().write(finite, int(row["step"]), wall)
 
     def read_metrics(self) -> list[dict[str, float]]:
         """All lines written so far; null comes back as nan. No metrics yet is an empty list.
@@ -305,12 +306,10 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         with whole_file(self.path / "config.json") as file:
             file.write((json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
-    def _scalars(self) -> Any:
+    def _scalars(self) -> EventFile:
         """The TensorBoard writer, made when first needed: its import would delay a run's start."""
         if self._tensorboard is None:
-            from tensorboardX import SummaryWriter
-
-            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"), flush_secs=10)
+            self._tensorboard = EventFile(self.path / "tensorboard")
         return self._tensorboard
 
 
