@@ -6,7 +6,7 @@ from string import Template
 
 #: Statements of `mjcf` that add to the model in `spec`, from their second line on indented.
 FLOOR = """checker, flat = mujoco.mjtBuiltin.mjBUILTIN_CHECKER, mujoco.mjtTexture.mjTEXTURE_2D
-        colours = {"rgb1": (0.8, 0.82, 0.85), "rgb2": (0.66, 0.7, 0.74)}
+        colours = {"rgb1": (0.5, 0.53, 0.57), "rgb2": (0.4, 0.43, 0.47)}
         spec.add_texture(name=$name, type=flat, builtin=checker, width=256, height=256, **colours)
         floor = spec.add_material(name=$name, texuniform=True, texrepeat=(1, 1))
         floor.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = $name
