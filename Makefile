@@ -39,6 +39,8 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev$(extras)]'
 	@# On Python 3.13 without its dependencies, one of which has no wheel there; nothing here needs it.
 	$(BIN)/python -m pip install --quiet --no-deps 'dm-control>=1.0.50'
+	@# gymnax asks for a Gymnasium of before; see docs/guides/gymnax.md.
+	$(if $(findstring gymnax,$(EXTRAS)),$(BIN)/python -m pip install --quiet --no-deps 'gymnax>=1.0')
 	@touch $@
 
 train: $(INSTALLED)

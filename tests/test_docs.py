@@ -93,9 +93,8 @@ def run_python(code: str, file: Path, line: int, module: types.ModuleType) -> No
 
 def skip_without_extras(text: str) -> None:
     """Skips what needs an optional library that is not installed."""
-    optional = (
-        r"^\s*(?:import|from) (?:worldline\.bridges\.)?(torch\w*|stable_baselines3|dm_env|optuna)\b"
-    )
+    names = r"torch\w*|stable_baselines3|dm_env|optuna|gymnax|minari|rsl_rl"
+    optional = rf"^\s*(?:import|from) (?:worldline\.bridges\.)?({names})\b"
     for library in set(re.findall(optional, text, re.M)):
         pytest.importorskip(library)
 
@@ -141,6 +140,7 @@ def module(tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1")
     module = types.ModuleType("documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     # Shapes and dtypes may be promoted, as readers may promote theirs.
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
@@ -158,7 +158,15 @@ LONG = {
     "docs/tutorial.md",
     *(
         f"docs/guides/{guide}.md"
-        for guide in ("gymnasium", "notebooks", "offline-data", "rewards", "sweeps")
+        for guide in (
+            "gymnasium",
+            "minari",
+            "notebooks",
+            "offline-data",
+            "rewards",
+            "rsl_rl",
+            "sweeps",
+        )
     ),
     *(
         f"examples/{example}.py"

@@ -12,6 +12,9 @@ BRIDGES = {
     "torchrl": ("torchrl", ["torch", "tensordict", "torchrl"]),
     "sb3": ("sb3", ["stable_baselines3"]),
     "dm_env": ("suite", ["dm_env"]),
+    "gymnax": ("gymnax", ["gymnax"]),
+    "minari": ("minari", ["minari"]),
+    "rsl_rl": ("rsl-rl", ["rsl_rl"]),
 }
 
 
@@ -50,8 +53,16 @@ sys.meta_path.insert(0, Hidden)
 @pytest.mark.exhaustive  # `make core` does the same
 def test_without_any_every_test_is_found() -> None:
     """A newcomer installs none: a test file that imports one unasked would end `make test`."""
-    libraries = ["torch", "tensordict", "torchrl", "stable_baselines3", "dm_env"]
-    libraries += ["jax2onnx", "onnx", "onnxruntime", "wandb", "mlflow"]
+    libraries = [
+        "torch",
+        "tensordict",
+        "torchrl",
+        "stable_baselines3",
+        "dm_env",
+        "gymnax",
+        "minari",
+    ]
+    libraries += ["rsl_rl", "jax2onnx", "onnx", "onnxruntime", "wandb", "mlflow"]
     collect = ["--collect-only", "-q", "-p", "no:cacheprovider", "--ignore=tests/parity", "tests"]
     hide = HIDE.format(libraries=libraries)
     done = run(f"{hide}\nimport pytest\nsys.exit(pytest.main({collect}))")

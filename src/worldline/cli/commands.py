@@ -291,6 +291,57 @@ class Export(_OfRun):
 
 
 @dataclasses.dataclass(frozen=True)
+class Record(_OfRun):
+    """Record episodes of a run's policy as a Minari dataset, each of which can be made again."""
+
+    minari: str = ""
+    """The name of the dataset, namespace/name-v0."""
+    episodes: Count = 100
+    """How many."""
+    seed: Seed = 0
+    """The seed of the first episode; the next has one more, and so on."""
+    stochastic: bool = False
+    """Draw the actions; by default each is the most likely one."""
+    domain: str = ""
+    """The domain that each episode's physics is drawn from, as in `worldline train`."""
+    context: tuple[str, ...] = ()
+    """Context features and their distributions, as in `worldline train`."""
+    num_worlds: Count = 16
+    """How many episodes are made at a time."""
+
+    def execute(self) -> None:
+        """Writes the dataset, and prints where it is."""
+        if not self.minari:
+            raise ConfigError("the dataset needs a name: --minari namespace/name-v0")
+        from rich.progress import Progress
+
+        from worldline.bridges.minari import record_dataset
+        from worldline.train.config import find_domain
+        from worldline.variation.options import read_draws
+
+        folder, env, policy = self.open()
+        algorithm = str(folder.config["algorithm"])
+        with Progress(transient=True) as bar:
+            work = bar.add_task("episodes", total=self.episodes)
+            dataset = record_dataset(
+                env,
+                policy,
+                self.minari,
+                self.episodes,
+                seed=self.seed,
+                deterministic=not self.stochastic,
+                domain=find_domain(env.task, self.domain),
+                context=read_draws(self.context) or None,
+                num_worlds=self.num_worlds,
+                about={"algorithm_name": algorithm},
+                show=lambda recorded: bar.update(work, completed=recorded),
+            )
+        place = dataset.storage.data_path.parent
+        print(f"{place}: {dataset.total_episodes} episodes, {dataset.total_steps:,} steps")
+        print(f"  minari.load_dataset({self.minari!r})")
+
+
+@dataclasses.dataclass(frozen=True)
 class Init:
     """Write a Python file with a task for your robot. It trains at once, and is yours to change."""
 

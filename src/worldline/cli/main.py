@@ -23,6 +23,7 @@ COMMANDS = {
     "resume": ("RUN", "continue a run that was stopped or killed"),
     "eval": ("RUN", "evaluate the policy of a run in new episodes"),
     "render": ("RUN", "make a video of the policy of a run"),
+    "record": ("RUN", "record the policy of a run as a Minari dataset"),
     "compare": ("RUN ...", "compare runs: a table and a picture"),
     "export": ("RUN", "write the policy of a run as an ONNX file"),
     "init": ("MJCF", "write a Python file with a task for your robot, ready to train"),

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from worldline.env.env import Env, EnvState
 from worldline.env.resets import begin_where, where_rows
+from worldline.env.task import Start
 from worldline.types import Array, Key, Observation, Variation
 from worldline.variation.context import Selector
 from worldline.variation.domain import AbstractDomain, Ranges
@@ -87,9 +88,7 @@ class Episodes:
         self, ranges: Ranges, key: Key, episode_index: Array, fixed: Parameters, mask: Array
     ) -> WorldsState:
         """One world at the start of an episode, without the ranges, which all worlds share."""
-        next_key, start_key, *draw_keys = jax.random.split(key, 4)
-        start = self.env.task.start(start_key)
-        variation, context = self._draw(ranges, draw_keys, episode_index, fixed, start.variation)
+        next_key, start, (variation, context) = self.draw(ranges, key, episode_index, fixed)
         return WorldsState(
             env=self.env.begin(start, variation, context, mask=mask),
             key=next_key,
@@ -100,6 +99,17 @@ class Episodes:
             fixed=fixed,
             ranges={},
         )
+
+    def draw(
+        self, ranges: Ranges, key: Key, episode_index: Array, fixed: Parameters
+    ) -> tuple[Key, Start, Parameters]:
+        """What is random in an episode of one world: its key afterwards, its start, its variation
+        and context.
+        """
+        next_key, start_key, *draw_keys = jax.random.split(key, 4)
+        start = self.env.task.start(start_key)
+        parameters = self._draw(ranges, draw_keys, episode_index, fixed, start.variation)
+        return next_key, start, parameters
 
     def reset_rows(self, state: WorldsState, mask: Array) -> WorldsState:
         """Begins a new episode in the masked worlds."""

@@ -176,6 +176,20 @@ class Worlds:
         traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given))
         return self._reset(*(given if traced else put(given, unless_default(self.device))))
 
+    def draw(self, key: Key) -> Parameters:
+        """The variation and the context, `(B, ...)` each, of the episodes that `reset(key)` begins.
+
+        Worlds that draw nothing, reset with the same keys and these, begin the same episodes.
+
+        Args:
+            key: the worlds' own keys, `(B,)`.
+        """
+
+        def draw_one(key: Key, index: Array) -> Parameters:
+            return self._episodes.draw(self.ranges, key, index, ({}, {}))[2]
+
+        return jax.vmap(draw_one)(key, jnp.arange(self.num_worlds, dtype=jnp.int32))
+
     def step(
         self, state: WorldsState, action: ArrayLike, mask: ArrayLike | None = None
     ) -> tuple[WorldsState, Step]:

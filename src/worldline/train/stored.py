@@ -37,7 +37,7 @@ def saved_config(folder: RunFolder) -> dict[str, Any]:
     Raises:
         RunError: the folder is not that of a training run, or a part of it is missing.
     """
-    config: dict[str, Any] = _tuples(folder.config)
+    config: dict[str, Any] = as_tuples(folder.config)
     parts = {
         "task": str, "code": dict, "options": dict, "env": dict, "not_rebuilt": str,
         "algorithm": str,
@@ -122,14 +122,28 @@ def environment_of(folder: RunFolder, *, trust_code: bool = False) -> Env:
             "make it in Python, and give it as env="
         )
     with _damage(folder):
-        registered = config["code"].get("task")
-        if isinstance(registered, str):
-            kind = task_class(registered)
-        else:
-            code = _made(Code, config["code"], "the task's code")
-            kind = load_code(code, folder.path / TASK_FILE, trust=trust_code)
-        task = _made(kind, config["options"], "the task")
-        return Env.from_config(task, _env_config(config["env"]))
+        return made_again(config, folder.path / TASK_FILE, trust_code=trust_code)
+
+
+def made_again(saved: Mapping[str, Any], copy: Path, *, trust_code: bool = False) -> Env:
+    """Makes the environment again that `described` describes, with tuples where JSON has lists.
+
+    Args:
+        saved: the description.
+        copy: a copy of the task's file.
+        trust_code: as in `environment_of`.
+
+    Raises:
+        ConfigError, ModelError, TaskError, VariationError: it does not fit this version.
+    """
+    registered = saved["code"].get("task")
+    if isinstance(registered, str):
+        kind = task_class(registered)
+    else:
+        code = _made(Code, saved["code"], "the task's code")
+        kind = load_code(code, copy, trust=trust_code)
+    task = _made(kind, saved["options"], "the task")
+    return Env.from_config(task, _env_config(saved["env"]))
 
 
 def check_environment(folder: RunFolder, env: Env) -> None:
@@ -161,21 +175,28 @@ def resolved_config(task: str, env: Env, config: TrainConfig, algorithm: Any) ->
         ConfigError: its domain has a function, which no file can hold.
     """
     name = name_of_algorithm(algorithm)
-    plain = undisturbed(env.task)[0]
-    registered = name_of(type(plain))
-    code = code_of(type(plain))
-    own = dataclasses.asdict(code) if code else {}
     return {
         "task": task,
-        "code": {"task": registered} if registered else own,
-        "options": _options(plain),
-        "env": to_data(vars(env.config), _KINDS),
-        "not_rebuilt": _not_rebuilt(plain, env.config, code is not None),
+        **described(env),
         **dataclasses.asdict(dataclasses.replace(config, domain="", resume=False)),
         "domain": to_data(config.domain),
         "out": None,
         "algorithm": name,
         name: dataclasses.asdict(algorithm),
+    }
+
+
+def described(env: Env) -> dict[str, Any]:
+    """What an environment is made of, for a file: JSON, if its task's options are."""
+    plain = undisturbed(env.task)[0]
+    registered = name_of(type(plain))
+    code = code_of(type(plain))
+    own = dataclasses.asdict(code) if code else {}
+    return {
+        "code": {"task": registered} if registered else own,
+        "options": _options(plain),
+        "env": to_data(vars(env.config), _KINDS),
+        "not_rebuilt": _not_rebuilt(plain, env.config, code is not None),
     }
 
 
@@ -199,15 +220,15 @@ def _not_rebuilt(task: Task, config: EnvConfig, has_code: bool) -> str:
         return f"the class of its task, {name}, is in no file; put it into a Python file"
     options = _options(task)
     try:
-        if _tuples(json.loads(json.dumps(options))) == options:
+        if as_tuples(json.loads(json.dumps(options))) == options:
             return ""
     except TypeError:
         pass
     return f"a file cannot hold the options of its task, {name}"
 
 
-def _tuples(value: Any) -> Any:
+def as_tuples(value: Any) -> Any:
     """A JSON value with a tuple for every list."""
     if isinstance(value, dict):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+        return {key: as_tuples(item) for key, item in value.items()}
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
