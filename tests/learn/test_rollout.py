@@ -81,10 +81,16 @@ def test_a_rollout_is_what_happened(env, policy):
     np.testing.assert_allclose(summary["x"], whole["x"].mean(), rtol=1e-5)
 
 
-def test_without_a_whole_episode_the_return_is_zero(env, policy):
+def test_without_a_whole_episode_the_return_is_unknown(env, policy):
+    """NaN, or under JAX's alarm, which is on here, minus infinity."""
     worlds = Worlds(Env(toys.Puck(), "fake"), 3, episode_length=100)
     _, _, summary = unroll(worlds, worlds.reset(jax.random.key(0)), policy, jax.random.key(1), 4)
-    assert summary["episodes"] == summary["return"] == summary["episode_length"] == 0
+    assert summary["episodes"] == 0
+    assert summary["return"] == summary["episode_length"] == -np.inf
+    with jax.debug_nans(False):
+        keys = jax.random.key(0), jax.random.key(1)
+        _, _, summary = unroll(worlds, worlds.reset(keys[0]), policy, keys[1], 4)
+    assert np.isnan(summary["return"]) and np.isnan(summary["episode_length"])
 
 
 def episode(env: Env, policy: Policy, key: Any, limit: int) -> tuple[float, int]:
@@ -173,8 +179,8 @@ def test_a_mean_is_that_of_the_worlds_that_have_a_number(policy):
     state = worlds.reset(jax.random.key(0))
     *_, summary = unroll(worlds, state, policy, jax.random.key(1), 4)
     assert summary["half"] == 1
-    assert np.isnan(summary["none"])
-    assert all(np.isfinite(value) for name, value in summary.items() if name != "none")
+    unknown = {name for name, value in summary.items() if not np.isfinite(value)}
+    assert unknown == {"none", "return", "episode_length"}
 
 
 def test_worlds_that_are_done_are_not_simulated(env, policy, monkeypatch):

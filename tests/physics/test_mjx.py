@@ -331,10 +331,10 @@ import sys
 sys.modules["mujoco.mjx"] = None
 import worldline
 import worldline.train
-from worldline.cli.listing import tasks
+from worldline.cli.listing import sizes_of
 
 worldline.make("robot/reach")
-print(*[line for line in tasks() if "robot/reach" in line])
+print(*[line for line in sizes_of(["robot/reach"]) if "robot/reach" in line])
 try:
     worldline.make("robot/reach", physics="mjx")
 except worldline.WorldlineError as error:

@@ -56,6 +56,7 @@ def test_a_picture_is_the_frame_of_the_video(ways, tmp_path, monkeypatch):
         video = imageio.imread(png)
         apart = np.abs(without_time(picture).astype(int) - without_time(video))
         assert np.quantile(apart, 0.999) <= 2
+        assert picture[-1].any(axis=-1).all(), "there is floor below, however far the ball is"
     assert pictures.std() > 20
 
 

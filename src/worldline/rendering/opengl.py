@@ -109,6 +109,8 @@ class OpenGLRenderer(Renderer):
         """Draws what is in the scene into arrays of the view's size."""
         every = mujoco.mjtCatBit.mjCAT_ALL.value
         model, data, camera = self.scene.model, self.scene.data, self.scene.camera(view.camera)
+        # First the camera: MuJoCo lays endless floors around where it was at the last picture.
+        mujoco.mjv_updateCamera(model, data, camera, self._mjv)
         mujoco.mjv_updateScene(model, data, self._option, None, camera, every, self._mjv)
         if self._for_people and view.camera < 0:
             self._aim_shadows(camera)
