@@ -110,7 +110,9 @@ def run_shell(code: str, python: str) -> None:
         if command in ("eval", "export", "render", "resume"):
             parse(getattr(commands, command.capitalize()), rest, f"worldline {command}")
         elif command == "train" and not (out and {f'"{out}', f'"{out.parent}"'} & mentions(python)):
-            train_settings(*take_task(rest))
+            name, options = take_task(rest)
+            file = Path(str(name).partition(":")[0])  # where there is none, it is the reader's
+            train_settings("robot/reach" if file.suffix and not file.is_file() else name, options)
         elif command == "train":
             short = ["--steps", "1", "--eval-episodes", "2", "--no-video", "--quiet"]
             assert cli.main([*arguments, *short]) == 0, line
