@@ -68,7 +68,9 @@ def folder(tmp_path, monkeypatch):
     yield tmp_path
     jax.config.update("jax_disable_most_optimizations", False)
     for name in set(sys.modules) - before:
-        del sys.modules[name]
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.startswith(str(tmp_path)):  # what the test wrote, and no library
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize("mjcf", MODELS, ids=lambda path: path.stem)
