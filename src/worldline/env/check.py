@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -11,18 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from worldline.env.env import Env, EnvState
-from worldline.env.task import Task, inputs_of, specs_of
+from worldline.env.env import Env
+from worldline.env.task import inputs_of, specs_of
+from worldline.env.trial import Trial, finite_bounds, results_of, run_worlds
 from worldline.errors import TaskError
 from worldline.keys import is_key
 from worldline.parallel.devices import computing_on
-from worldline.types import Array, Key, NDArray, PyTree, in_32_bits
+from worldline.types import NDArray, PyTree, in_32_bits
 
 #: What two programs compute in another order may differ by this share of its largest number, and
 #: by this much: a function may divide the rounding of a difference by a time step.
 _RTOL, _ATOL = 1e-3, 1e-5
 
-_SEEDS = 8
 #: Names that `Worlds` gives to metrics of its own.
 _TAKEN = ("episode_return", "episode_length", "diverged")
 
@@ -65,7 +64,7 @@ def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
             *_metrics_are_numbers(calls),
         ]
         if not problems:  # else the worlds could not run, or not twice the same way
-            trial = _run_worlds(env, steps, seed)
+            trial = run_worlds(env, steps, seed)
             problems = [
                 *_starts_are_finite(trial),
                 *_simulation_holds(trial),
@@ -92,31 +91,9 @@ def _call_functions(env: Env, seed: int) -> tuple[_Calls, PyTree]:
     action = jnp.asarray(sum(finite_bounds(env)) / 2)
     after = env.physics.step(before, inputs_of(task, action, before, memory), 1)
     arguments = jax.random.key_data(jax.random.key(seed)), before, action, after, memory
-    first, second = _results(task, *arguments), _results(task, *arguments)
+    first, second = results_of(task, *arguments), results_of(task, *arguments)
     calls = {name: (first[name], second[name]) for name in first}
     return calls, in_32_bits(task.observe(after, first["outcome"].memory))
-
-
-def _results(
-    task: Task, words: Array, before: Any, action: Array, after: Any, memory: PyTree
-) -> dict[str, Any]:
-    """The result of each function of a task, for a step from `before` to `after`.
-
-    The key of its start comes as words, since JAX's check for keys that are used twice would not
-    have it that one is used again to compare.
-    """
-    return in_32_bits({
-        "start": task.start(jax.random.wrap_key_data(words)),
-        "control": task.control(action, before, memory),
-        "outcome": task.outcome(before, action, after, memory),
-        "observe": task.observe(before, memory),
-    })  # fmt: skip
-
-
-def finite_bounds(env: Env) -> tuple[NDArray, NDArray]:
-    """The action bounds, with -1 and 1 in place of infinite ones."""
-    low = np.where(np.isfinite(env.action_low), env.action_low, np.float32(-1))
-    return low, np.where(np.isfinite(env.action_high), env.action_high, np.float32(1))
 
 
 def _actions_are_bounded(env: Env) -> Iterator[str]:
@@ -188,122 +165,7 @@ def _metrics_are_numbers(calls: _Calls) -> Iterator[str]:
 # Worlds that run.
 
 
-@dataclasses.dataclass(frozen=True)
-class _Trial:
-    """Worlds from their starts under actions, as NumPy arrays."""
-
-    env: Env
-    start: Any
-    """An `EnvState` with `B` in front."""
-    states: Any
-    """An `EnvState` with `T, B` in front."""
-    actions: NDArray
-    driven_by: list[str]
-    """How each world's actions were chosen, `B` of them."""
-    first_obs: Any
-    """What `observe` gave at the starts; `start.obs` has zeros where it is not finite."""
-    obs: Any
-    """What `observe` gave; `states.obs` has the last good observation where it is not finite."""
-    reward: NDArray
-    """What `outcome` gave."""
-    running: NDArray
-    """Whether the episode had not ended before the step, bool."""
-    results: dict[str, Any]
-    """Of each of the task's functions at the first step of the first world: called as they are,
-    `"eager"`; in a compiled program, `"compiled"`; and in one of all worlds, `"among others"`."""
-    alone: list[EnvState]
-    """The first world by itself: its start, and the steps of a compiled program from there."""
-    traces: int
-    """How often that program was traced."""
-
-
-def _run_worlds(env: Env, steps: int, seed: int) -> _Trial:
-    actions, driven_by = _actions(env, steps, seed)
-
-    def step(state: EnvState, action: Array) -> tuple[EnvState, Any]:
-        after = env.step(state, action)
-        outcome = env.task.outcome(state.physics, action, after.physics, state.memory)
-        outcome = in_32_bits(outcome)
-        obs = in_32_bits(env.task.observe(after.physics, outcome.memory))
-        return after, (after, obs, outcome.reward)
-
-    @jax.jit
-    def run(keys: Key, actions: Array) -> Any:
-        start = jax.vmap(env.reset)(keys)
-        first_obs = in_32_bits(jax.vmap(env.task.observe)(start.physics, start.memory))
-        return start, first_obs, jax.lax.scan(jax.vmap(step), start, actions)[1]
-
-    keys = jax.random.split(jax.random.key(seed), len(driven_by))
-    start, first_obs, (states, obs, reward) = run(keys, actions)
-    alone, traces = _run_alone(env, jax.tree.map(lambda x: x[0], start), actions[:3, 0])
-    words = jax.random.key_data(jax.random.split(jax.random.key(seed), len(driven_by)))
-    results = _ways_to_call(env.task, words, start, actions[0], states)
-    start, first_obs, states, obs, reward = jax.device_get((start, first_obs, states, obs, reward))
-    ended = np.cumsum(states.terminated | states.diverged, axis=0) > 0
-    running = np.concatenate([np.ones_like(ended[:1]), ~ended[:-1]])
-    return _Trial(
-        env,
-        start,
-        states,
-        actions,
-        driven_by,
-        first_obs,
-        obs,
-        reward,
-        running,
-        results,
-        alone,
-        traces,
-    )
-
-
-def _ways_to_call(
-    task: Task, words: Array, start: EnvState, actions: NDArray, states: EnvState
-) -> dict[str, Any]:
-    """What `_Trial.results` holds.
-
-    All take the same arguments. A whole step would not do: a robot in contact makes much of what
-    one function rounds in another way.
-    """
-    results = functools.partial(_results, task)
-    after = jax.tree.map(lambda x: x[0], states.physics)
-    every = words, start.physics, jnp.asarray(actions), after, start.memory
-    one = jax.tree.map(lambda x: x[0], every)
-    among = jax.tree.map(lambda x: x[0], jax.jit(jax.vmap(results))(*every))
-    return {"eager": results(*one), "compiled": jax.jit(results)(*one), "among others": among}
-
-
-def _run_alone(env: Env, state: EnvState, actions: NDArray) -> tuple[list[EnvState], int]:
-    """A world's states, and how often its step was traced."""
-    traces = 0
-
-    @jax.jit
-    def step(state: EnvState, action: Array) -> EnvState:
-        nonlocal traces
-        traces += 1
-        return env.step(state, action)
-
-    states = [state]
-    for action in actions:
-        states.append(step(states[-1], action))
-    return states, traces
-
-
-def _actions(env: Env, steps: int, seed: int) -> tuple[NDArray, list[str]]:
-    """Actions `(T, B, nact)`, and how each world's were chosen."""
-    low, high = finite_bounds(env)
-    random = np.random.default_rng(seed).uniform(low, high, (steps, _SEEDS, low.size))
-    shape = (steps, _SEEDS, low.size)
-    groups = {
-        "random actions": random,
-        "the lowest action": np.broadcast_to(low, shape),
-        "the highest action": np.broadcast_to(high, shape),
-    }
-    actions = np.concatenate(list(groups.values()), axis=1).astype(np.float32)
-    return actions, [name for name in groups for _ in range(_SEEDS)]
-
-
-def _starts_are_finite(trial: _Trial) -> Iterator[str]:
+def _starts_are_finite(trial: Trial) -> Iterator[str]:
     start = trial.start
     if start.physics.diverged.any():
         yield (
@@ -314,7 +176,7 @@ def _starts_are_finite(trial: _Trial) -> Iterator[str]:
         yield f".observe gives {value} at {where} at a start; an observation must be finite"
 
 
-def _simulation_holds(trial: _Trial) -> Iterator[str]:
+def _simulation_holds(trial: Trial) -> Iterator[str]:
     for name, rows in _groups(trial):
         failed = trial.states.physics.diverged & trial.running & rows
         if failed.any():
@@ -324,7 +186,7 @@ def _simulation_holds(trial: _Trial) -> Iterator[str]:
             )
 
 
-def _numbers_are_finite(trial: _Trial) -> Iterator[str]:
+def _numbers_are_finite(trial: Trial) -> Iterator[str]:
     metrics = {f"the metric {name!r}": value for name, value in trial.states.metrics.items()}
     advice = "must be finite: mind divisions, roots and logarithms"
     for name, rows in _groups(trial):
@@ -339,7 +201,7 @@ def _numbers_are_finite(trial: _Trial) -> Iterator[str]:
                 yield f".outcome gives {what} of {value} {_after(bad)} of {name}; it {advice}"
 
 
-def _observations_are_in_their_space(trial: _Trial) -> Iterator[str]:
+def _observations_are_in_their_space(trial: Trial) -> Iterator[str]:
     space = trial.env.observation_space
     for row in range(len(trial.driven_by)):
         obs = jax.tree.map(lambda x: np.asarray(x[row]), trial.start.obs)  # noqa: B023
@@ -348,7 +210,7 @@ def _observations_are_in_their_space(trial: _Trial) -> Iterator[str]:
             return
 
 
-def _compiled_functions_are_the_functions(trial: _Trial) -> Iterator[str]:
+def _compiled_functions_are_the_functions(trial: Trial) -> Iterator[str]:
     for name in _differing(trial.results["eager"], trial.results["compiled"]):
         yield (
             f".{name} gives another answer inside jax.jit than outside; let it depend on its "
@@ -356,7 +218,7 @@ def _compiled_functions_are_the_functions(trial: _Trial) -> Iterator[str]:
         )
 
 
-def _worlds_are_alone(trial: _Trial) -> Iterator[str]:
+def _worlds_are_alone(trial: Trial) -> Iterator[str]:
     for name in _differing(trial.results["compiled"], trial.results["among others"]):
         yield (
             f".{name} gives a world another answer alone than among {len(trial.driven_by)} worlds; "
@@ -364,7 +226,7 @@ def _worlds_are_alone(trial: _Trial) -> Iterator[str]:
         )
 
 
-def _nothing_recompiles(trial: _Trial) -> Iterator[str]:
+def _nothing_recompiles(trial: Trial) -> Iterator[str]:
     if trial.traces > 1:
         before, after = (_types(state.memory) for state in trial.alone[:2])
         yield (
@@ -373,13 +235,13 @@ def _nothing_recompiles(trial: _Trial) -> Iterator[str]:
         )
 
 
-def _starts_differ(trial: _Trial) -> Iterator[str]:
+def _starts_differ(trial: Trial) -> Iterator[str]:
     parts = (trial.start.physics.qpos, trial.start.physics.qvel, trial.start.memory)
     if all((_plain(x) == _plain(x)[:1]).all() for x in jax.tree.leaves(parts)):
         yield ".start gives every key the same start; draw some of it from the key"
 
 
-def _episodes_last(trial: _Trial) -> Iterator[str]:
+def _episodes_last(trial: Trial) -> Iterator[str]:
     first = (trial.states.terminated | trial.states.diverged)[0]
     if first.mean() > 0.5:
         yield (
@@ -388,7 +250,7 @@ def _episodes_last(trial: _Trial) -> Iterator[str]:
         )
 
 
-def _observations_vary(trial: _Trial) -> Iterator[str]:
+def _observations_vary(trial: Trial) -> Iterator[str]:
     for path, leaf in jax.tree.leaves_with_path(trial.obs):
         if leaf.dtype.kind == "u":  # an image
             continue
@@ -405,7 +267,7 @@ def _observations_vary(trial: _Trial) -> Iterator[str]:
 # What the checks share.
 
 
-def _groups(trial: _Trial) -> Iterator[tuple[str, NDArray]]:
+def _groups(trial: Trial) -> Iterator[tuple[str, NDArray]]:
     """The ways actions were chosen, each with its worlds as a mask `(B,)`."""
     for name in dict.fromkeys(trial.driven_by):
         yield name, np.array([chosen == name for chosen in trial.driven_by])

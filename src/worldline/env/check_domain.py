@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from worldline.env.check import finite_bounds
 from worldline.env.env import Env
+from worldline.env.trial import finite_bounds
 from worldline.model import Model
 from worldline.parallel.devices import put, unless_default
 from worldline.types import Array, Key, Variation

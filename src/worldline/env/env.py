@@ -16,9 +16,9 @@ from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
 from worldline.env.disturb import DISTURBANCES, Disturbance, disturbed, undisturbed
 from worldline.env.observer import Observer
-from worldline.env.starts import start_physics
+from worldline.env.starts import chosen_parts, start_physics
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
-from worldline.errors import ActionError, ConfigError, TaskError
+from worldline.errors import ActionError, ConfigError
 from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
 from worldline.parallel.devices import cpu_device, default_device
@@ -239,14 +239,7 @@ class Env:
             TaskError: a shape is wrong.
         """
         start = self.task.start(as_key(key))
-        parts = {"qpos": (qpos, self.model.nq), "qvel": (qvel, self.model.nv)}
-        chosen: dict[str, Any] = {}
-        for name, (value, size) in parts.items():
-            if value is None:
-                continue
-            if np.shape(value) != (size,):
-                raise TaskError(f"{name} has shape {np.shape(value)}; the model's is ({size},)")
-            chosen[name] = jnp.asarray(value, jnp.float32)
+        chosen: dict[str, Any] = {**chosen_parts(self.model, qpos, qvel)}
         if start.settle_time:  # before what is chosen, which stays as it is
             rest = self.begin(start, variation, context).physics
             chosen = {"qpos": rest.qpos, "qvel": rest.qvel, **chosen, "settle_time": 0.0}

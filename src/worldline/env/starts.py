@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 
 from worldline.env.task import Start
+from worldline.errors import TaskError
+from worldline.model import Model
 from worldline.physics.base import Physics, PhysicsState
-from worldline.types import ArrayLike, Variation
+from worldline.types import Array, ArrayLike, Variation
 
 
 def start_physics(
@@ -33,3 +36,19 @@ def start_physics(
     end = physics.step(state, {}, substeps, mask)
     begin = physics.start(end.qpos, end.qvel, constants, start.inputs, mask)
     return dataclasses.replace(begin, diverged=begin.diverged | end.diverged)
+
+
+def chosen_parts(model: Model, qpos: ArrayLike | None, qvel: ArrayLike | None) -> dict[str, Array]:
+    """The configuration, `(nq,)`, and the velocity, `(nv,)`, that are given, as parts of a `Start`.
+
+    Raises:
+        TaskError: a shape is wrong.
+    """
+    parts: dict[str, Array] = {}
+    for name, value, size in (("qpos", qpos, model.nq), ("qvel", qvel, model.nv)):
+        if value is None:
+            continue
+        if np.shape(value) != (size,):
+            raise TaskError(f"{name} has shape {np.shape(value)}; the model's is ({size},)")
+        parts[name] = jnp.asarray(value, jnp.float32)
+    return parts

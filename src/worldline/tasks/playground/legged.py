@@ -75,6 +75,19 @@ class LeggedTask(Task):
     physics step computed, one physics step behind the state.
     """
 
+    defaults = {
+        "ppo": {
+            "num_worlds": 128,
+            "unroll_length": 32,
+            "minibatches": 8,
+            "discount": 0.97,
+            "actor_hidden": (128, 64),
+            "critic_hidden": (128, 64),
+            "initial_log_std": -1.0,
+        },
+        "train": {"steps": 10_000_000},
+    }
+
     control_timestep: Positive = 0.02
     """Seconds between two actions; a multiple of `physics_timestep`."""
     physics_timestep: Positive = 0.004

@@ -59,19 +59,6 @@ class SpotGaitTracking(SpotTask):
     The task `SpotJoystickGaitTracking` of MuJoCo Playground 0.2.0.
     """
 
-    defaults = {
-        "ppo": {
-            "num_worlds": 128,
-            "unroll_length": 32,
-            "minibatches": 8,
-            "discount": 0.97,
-            "actor_hidden": (128, 64),
-            "critic_hidden": (128, 64),
-            "initial_log_std": -1.0,
-        },
-        "train": {"steps": 10_000_000},
-    }
-
     episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
     stiffness: NotNegative = 400.0
