@@ -9,6 +9,7 @@ what it left out to be quick. If it fails, it writes a line to standard error an
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import dataclasses
 import os
@@ -36,6 +37,8 @@ from worldline.report.pictures import grid_shape, in_grid, with_time, with_views
 _TIME_LIMIT_S = 600
 _STRIP_FRAMES, _STRIP_COLUMNS, _STRIP_HEIGHT = 8, 4, 320
 _FRAMES_AT_A_TIME = 64
+#: How long a drawing that is broken off may take to end, seconds.
+_PATIENCE_S = 10.0
 
 #: Called with the frames that are drawn and how many there are.
 Progress: TypeAlias = Callable[[int, int], None]
@@ -152,7 +155,9 @@ def _main() -> None:
     threading.Thread(target=_end_with, args=(parent, job.mp4), daemon=True).start()
     try:
         _say("plan", draw(job))
-    except Exception as error:
+    except BaseException as error:  # the encoder has ended, and nobody waits for what it left
+        if job.mp4:
+            job.mp4.unlink(missing_ok=True)
         kind = "" if isinstance(error, RendererUnavailableError) else f"{type(error).__name__}: "
         sys.exit(f"{kind}{' '.join(str(error).split())}")
 
@@ -164,12 +169,15 @@ def _say(*words: object) -> None:
 
 
 def _end_with(parent: int, video: Path | None) -> None:
-    """Ends this process when its parent is gone, and deletes the video that nobody waits for.
+    """Breaks off the drawing when its parent is gone, so that the video is deleted.
 
-    The encoder ends when nobody feeds it.
+    A graphics driver that does not answer is left after some seconds, and then the encoder, which
+    nobody feeds any more, ends by itself.
     """
     while os.getppid() == parent:
         time.sleep(0.2)
+    _thread.interrupt_main()
+    time.sleep(_PATIENCE_S)
     if video:
         video.unlink(missing_ok=True)
     os._exit(1)
