@@ -18,7 +18,8 @@ INSTALLED = $(VENV)/.installed$(subst $(COMMA),-,$(extras))
 PARITY  := .parity-venv
 # What somebody has who installs the wheel.
 NEWCOMER := .newcomer-venv
-pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations 15
+DURATIONS ?= 15
+pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations $(DURATIONS)
 # Installs into an environment: quickly with uv, or as pip is set up here if uv cannot.
 install  = $(1)/bin/python -m pip install --quiet uv && \
 	{ $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(2) || \
