@@ -80,13 +80,13 @@ def _run(name: str, argv: list[str]) -> int:
     elif name == "bench":
         return _bench(argv)
     elif name in COMMANDS:
-        _run_with_settings(name, argv)
+        return _run_with_settings(name, argv)
     else:
         raise ConfigError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}")
     return 0
 
 
-def _run_with_settings(name: str, argv: list[str]) -> None:
+def _run_with_settings(name: str, argv: list[str]) -> int:
     """Reads the settings, sets up the process, and runs the command.
 
     Wrong settings end the command before the rest is imported, which takes seconds. Until then, and
@@ -102,6 +102,10 @@ def _run_with_settings(name: str, argv: list[str]) -> None:
         settings = train_settings(*take_task(argv))
     else:
         settings = parse(getattr(commands, name.capitalize()), argv, f"worldline {name}")
+    if name in _STOPPING and settings.cluster.local:
+        from worldline.cli.local import train_locally
+
+        return train_locally(name, argv, settings)
     if name not in _LIGHT:
         from worldline.tuning import tune_process
 
@@ -109,6 +113,7 @@ def _run_with_settings(name: str, argv: list[str]) -> None:
         importlib.import_module(_HEAVY.get(name, "worldline.train.run"))
     with _on_signals(signal.SIG_DFL if name in _STOPPING else signal.default_int_handler):
         settings.execute()
+    return 0
 
 
 def _bench(argv: list[str]) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from worldline.errors import ConfigError
+from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.config import ImageLearnerConfig
 from worldline.learn.networks.mlp import Activation
 from worldline.learn.policy import Squash
@@ -74,6 +75,21 @@ class PPOConfig(ImageLearnerConfig):
     memory."""
     random_shift: Number = 0
     """Shift images by up to so many pixels, drawn anew for each world and epoch."""
+    shuffle_groups: Number = 0
+    """Shuffle samples within so many groups of worlds; several devices share the groups, and send
+    each other no samples. 0: 16, or else the most of 8, 4, 2 and 1 that divide worlds and
+    minibatches."""
+
+    @property
+    def groups(self) -> int:
+        """The groups of worlds within which samples are shuffled."""
+        return self.shuffle_groups or max(n for n in (1, 2, 4, 8, 16) if self._fits(n))
+
+    def _fits(self, groups: int) -> bool:
+        """Whether so many groups of worlds can have equal shares of all minibatches."""
+        worlds, rest = divmod(self.num_worlds, groups)
+        samples = worlds if self.recurrent_size else worlds * self.unroll_length
+        return rest == 0 and samples % self.minibatches == 0
 
     @property
     def anneal_updates(self) -> float:
@@ -88,8 +104,24 @@ class PPOConfig(ImageLearnerConfig):
                 "change the learning rate; set one of them to 0"
             )
         self._check_minibatches(self.minibatches)
+        if self.shuffle_groups and not self._fits(self.shuffle_groups):
+            raise ConfigError(
+                f"shuffle_groups is {self.shuffle_groups}: {self.num_worlds} worlds do not divide "
+                f"into so many groups with equal shares of {self.minibatches} minibatches; give 0 "
+                "to have the number chosen"
+            )
         if self.recurrent_size:
             self.check_for_memory()
+
+    def check_worlds(self, worlds: BatchedEnv[Any]) -> None:
+        """As of all learners; the devices that share the worlds must divide the groups, too."""
+        super().check_worlds(worlds)
+        devices = 1 if worlds.mesh is None else worlds.mesh.size
+        if self.groups % devices:
+            raise ConfigError(
+                f"{devices} devices do not divide the {self.groups} groups of worlds within which "
+                f"samples are shuffled; give shuffle_groups={devices}, or a multiple of that"
+            )
 
     def check_for_memory(self) -> None:
         """Refuses settings for networks with a memory, which learn from whole worlds.
