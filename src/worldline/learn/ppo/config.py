@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from worldline.errors import ConfigError
-from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.config import ImageLearnerConfig
 from worldline.learn.networks.mlp import Activation
 from worldline.learn.policy import Squash
@@ -80,15 +79,29 @@ class PPOConfig(ImageLearnerConfig):
     each other no samples. 0: 16, or else the most of 8, 4, 2 and 1 that divide worlds and
     minibatches."""
 
-    @property
-    def groups(self) -> int:
-        """The groups of worlds within which samples are shuffled."""
-        return self.shuffle_groups or max(n for n in (1, 2, 4, 8, 16) if self._fits(n))
+    def groups(self, remembers: bool) -> int:
+        """The groups of worlds within which samples are shuffled.
 
-    def _fits(self, groups: int) -> bool:
+        Args:
+            remembers: whether networks have a memory, and a sample is a whole world.
+
+        Raises:
+            ConfigError: there cannot be `shuffle_groups`.
+        """
+        if not self.shuffle_groups:
+            return max(n for n in (1, 2, 4, 8, 16) if self._fits(n, remembers))
+        if not self._fits(self.shuffle_groups, remembers):
+            raise ConfigError(
+                f"shuffle_groups is {self.shuffle_groups}: {self.num_worlds} worlds do not divide "
+                f"into so many groups with equal shares of {self.minibatches} minibatches; give 0 "
+                "to have the number chosen"
+            )
+        return self.shuffle_groups
+
+    def _fits(self, groups: int, remembers: bool) -> bool:
         """Whether so many groups of worlds can have equal shares of all minibatches."""
         worlds, rest = divmod(self.num_worlds, groups)
-        samples = worlds if self.recurrent_size else worlds * self.unroll_length
+        samples = worlds if remembers else worlds * self.unroll_length
         return rest == 0 and samples % self.minibatches == 0
 
     @property
@@ -104,22 +117,20 @@ class PPOConfig(ImageLearnerConfig):
                 "change the learning rate; set one of them to 0"
             )
         self._check_minibatches(self.minibatches)
-        if self.shuffle_groups and not self._fits(self.shuffle_groups):
-            raise ConfigError(
-                f"shuffle_groups is {self.shuffle_groups}: {self.num_worlds} worlds do not divide "
-                f"into so many groups with equal shares of {self.minibatches} minibatches; give 0 "
-                "to have the number chosen"
-            )
         if self.recurrent_size:
             self.check_for_memory()
+        self.groups(self.recurrent_size > 0)
 
-    def check_worlds(self, worlds: BatchedEnv[Any]) -> None:
-        """As of all learners; the devices that share the worlds must divide the groups, too."""
-        super().check_worlds(worlds)
-        devices = 1 if worlds.mesh is None else worlds.mesh.size
-        if self.groups % devices:
+    def check_devices(self, devices: int, remembers: bool) -> None:
+        """Refuses devices that cannot share the groups of worlds.
+
+        Raises:
+            ConfigError: they do not divide the groups.
+        """
+        groups = self.groups(remembers)
+        if groups % devices:
             raise ConfigError(
-                f"{devices} devices do not divide the {self.groups} groups of worlds within which "
+                f"{devices} devices do not divide the {groups} groups of worlds within which "
                 f"samples are shuffled; give shuffle_groups={devices}, or a multiple of that"
             )
 

@@ -179,6 +179,8 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
     networks = pieces.networks(networks_key, nobs, ncritic, nact).centred(*seen)
     if networks.remembers:
         config.check_for_memory()
+    mesh = pieces.worlds.mesh
+    config.check_devices(1 if mesh is None else mesh.size, networks.remembers)
     return LearnerState(
         networks=networks,
         optimizer=pieces.optimizer.init(networks),
@@ -312,12 +314,13 @@ def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[Learn
     rate = jnp.where(
         numbers.anneal_updates > 0, numbers.learning_rate * left, learning.learning_rate
     )
-    if learning.networks.remembers:
+    remembers, mesh = learning.networks.remembers, pieces.worlds.mesh
+    if remembers:
         samples = jax.tree.map(lambda x: x[None], samples)  # B worlds, each of them one sample
     # Images are large: they stay where they are, and each gradient step takes its own out.
     images, samples = eqx.partition(samples, lambda x: x.dtype in (jnp.uint8, jnp.uint16))
     worlds = jnp.broadcast_to(jnp.arange(config.num_worlds), samples.value.shape[:2])
-    sharing = config.groups, pieces.worlds.mesh
+    sharing = config.groups(remembers), mesh
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Metrics]:
         changes = None
@@ -332,7 +335,7 @@ def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[Learn
 
         def step(carry: PyTree, drawn: tuple[Batch, Array, Array]) -> tuple[PyTree, Metrics]:
             batch, worlds, rows = drawn
-            batch = eqx.combine(batch, taken(images, rows, pieces.worlds.mesh))
+            batch = eqx.combine(batch, taken(images, rows, mesh))
             if changes is not None:
                 batch = _with_changes(config, learning.networks, batch, worlds, changes)
             return _gradient_step(pieces, numbers, carry, batch)
