@@ -130,7 +130,7 @@ class Task(abc.ABC):
 
         Returns:
             `ctrl`, `(nu,)`, or a dict from input names (`ctrl`, `xfrc_applied`, `eq_active`, ...)
-            to arrays. It may also hold constants that `start` draws, such as the `eq_data` of a
+            to arrays; `qvel` is the velocity with which the step begins, of a world that is pushed. It may also hold constants that `start` draws, such as the `eq_data` of a
             weld, which the world has from then on.
         """
         return action
