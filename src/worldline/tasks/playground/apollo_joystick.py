@@ -93,6 +93,7 @@ class ApolloJoystickFlat(HumanoidTask):
 
     file = "locomotion/apollo/xmls/scene_mjx_feetonly_flat_terrain.xml"
     keyframe = "knees_bent"
+    fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force")
     torso = "torso_link"
     feet = ("l_foot", "r_foot")
     soles = (("collision_l_sole",), ("collision_r_sole",))

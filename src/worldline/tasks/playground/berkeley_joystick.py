@@ -68,6 +68,7 @@ class BerkeleyJoystickFlat(HumanoidJoystick):
     sideways."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
+    fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force")
     torso = "torso"
     feet = ("l_foot", "r_foot")
     soles = (("l_foot1",), ("r_foot1",))

@@ -75,7 +75,6 @@ class HumanoidTask(LeggedTask):
     swing_height: Positive
     """How high a foot should swing, m."""
 
-    fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force")
     frame: ClassVar[str] = ""
     """What the names of the sensors of the robot's motion end with."""
     pauses: ClassVar[bool] = False
