@@ -83,6 +83,9 @@ class Stepped:
     #: The integration state at which the next simulation begins, in place of its own start.
     start: np.ndarray | None = None
 
+    #: The velocity with which ours begins the next step, of a robot that may get a knock.
+    velocity: np.ndarray | None = None
+
     @classmethod
     def make_data(cls, model, qpos=None, qvel=None, ctrl=None, **_):
         data = mujoco.MjData(model)
@@ -104,8 +107,9 @@ class Stepped:
             return data  # a robot that has come to rest already
         simulation = data.simulation
         simulation.ctrl[:] = action
-        knocked = np.asarray(data.qvel) != simulation.qvel.astype(np.float32)
-        simulation.qvel[knocked] = np.asarray(data.qvel)[knocked]
+        if cls.velocity is not None:  # the same to the last bit: at some contacts it decides much
+            np.testing.assert_allclose(data.qvel, cls.velocity, 1e-5, 1e-6)
+            simulation.qvel[:] = cls.velocity
         simulation.xfrc_applied[:] = data.xfrc_applied
         mujoco.mj_step(model.compiled, simulation, n_substeps)
         return snapshot(simulation)
@@ -211,14 +215,24 @@ def reset_to(env, words):
         Stepped.start = None
 
 
-def step(env, state, action, first=()):
-    """Their state after a control step; `first` are the first numbers that they draw."""
+def step(env, state, action, velocity=None, first=()):
+    """Their state after a control step.
+
+    Args:
+        env: their environment.
+        state: their state before it.
+        action: of the policy.
+        velocity: with which ours begins the step, of a robot that may get a knock; theirs is to be
+            the same.
+        first: the first numbers that they draw.
+    """
     drawn, uniform = list(first), jax.random.uniform
 
     def draw(*arguments, **bounds):
         return drawn.pop(0) if drawn else uniform(*arguments, **bounds)
 
-    with without_alarms(), mock.patch("jax.random.uniform", draw), _feet_found(env):
+    knocked = mock.patch.object(Stepped, "velocity", velocity)
+    with without_alarms(), mock.patch("jax.random.uniform", draw), _feet_found(env), knocked:
         return env.step(state, jnp.asarray(action))
 
 
@@ -249,8 +263,6 @@ def synchronised(env, state, words, **info):
     simulation = state.data.simulation
     mujoco.mj_setState(env.mj_model, simulation, words, mujoco.mjtState.mjSTATE_INTEGRATION)
     now = snapshot(simulation)
-    if "push_config" in env._config:  # ours, too, begins a step in which it may get a knock so
-        simulation.qvel[:] = now.qvel
     data = state.data.replace(qpos=now.qpos, qvel=now.qvel)
     return state.replace(data=data, info={**state.info, **info})
 

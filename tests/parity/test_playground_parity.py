@@ -266,12 +266,13 @@ def drawn(before, after):
     return info
 
 
-def knock_in(env, before):
-    """The direction, rad, and the speed that ours has for a knock in the next step, or neither."""
+def knock_in(env, before, action):
+    """The velocity with which ours begins the next step; a knock's direction, rad, and speed."""
     if not hasattr(before.memory, "knocks"):
-        return ()
+        return {}
+    velocity = env.task.control(jnp.asarray(action), before.physics, before.memory)["qvel"]
     x, y = knock(draws(jnp.asarray(before.memory.words)).push, env.task.push_speed)
-    return jnp.arctan2(y, x), jnp.hypot(x, y)
+    return {"velocity": np.asarray(velocity), "first": (jnp.arctan2(y, x), jnp.hypot(x, y))}
 
 
 def parts(obs):
@@ -310,7 +311,7 @@ def test_two_hundred_states_agree(name):
         for number, action in enumerate(actions[path]):
             after = at(states, path, number)
             theirs = synchronised(peer, theirs, place, **drawn(before, after))
-            theirs = step(peer, theirs, action, knock_in(env, before))
+            theirs = step(peer, theirs, action, **knock_in(env, before, action))
             assert_alike(after, theirs, (path, number))
             before, place = after, words[path, number]
 
