@@ -5,10 +5,13 @@ what they remember. Their physics are stepped by MuJoCo's C library, in which ou
 in MJX a step of another solver would differ more than any of these.
 """
 
+import atexit
 import contextlib
 import functools
 import importlib
+import shutil
 import sys
+import tempfile
 import types
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,8 +35,23 @@ PEERS = {
     "playground/spot-flat": ("spot.joystick", "Joystick", {}),
     "playground/spot-getup": ("spot.getup", "Getup", {}),
     "playground/spot-gait-tracking": ("spot.joystick_gait_tracking", "JoystickGaitTracking", {}),
+    "playground/apollo-joystick-flat": ("apollo.joystick", "Joystick", {}),
     "playground/barkour-joystick": ("barkour.joystick", "Joystick", {}),
-}
+    "playground/h1-inplace-gait-tracking": (
+        "h1.inplace_gait_tracking", "InplaceGaitTracking", {}
+    ),
+    "playground/h1-joystick-gait-tracking": (
+        "h1.joystick_gait_tracking", "JoystickGaitTracking", {}
+    ),
+    "playground/op3-joystick": ("op3.joystick", "Joystick", {}),
+    **{
+        f"playground/{ours}-joystick-{ground}": (
+            f"{theirs}.joystick", "Joystick", {"task": f"{ground}_terrain"}
+        )
+        for ours, theirs in {"g1": "g1", "t1": "t1", "berkeley": "berkeley_humanoid"}.items()
+        for ground in ("flat", "rough")
+    },
+}  # fmt: skip
 
 #: The fields of MjData that their tasks read.
 _FIELDS = (
@@ -65,6 +83,9 @@ class Stepped:
     #: The integration state at which the next simulation begins, in place of its own start.
     start: np.ndarray | None = None
 
+    #: The velocity with which ours begins the next step, of a robot that may get a knock.
+    velocity: np.ndarray | None = None
+
     @classmethod
     def make_data(cls, model, qpos=None, qvel=None, ctrl=None, **_):
         data = mujoco.MjData(model)
@@ -86,6 +107,9 @@ class Stepped:
             return data  # a robot that has come to rest already
         simulation = data.simulation
         simulation.ctrl[:] = action
+        if cls.velocity is not None:  # the same to the last bit: at some contacts it decides much
+            np.testing.assert_allclose(data.qvel, cls.velocity, 1e-5, 1e-6)
+            simulation.qvel[:] = cls.velocity
         simulation.xfrc_applied[:] = data.xfrc_applied
         mujoco.mj_step(model.compiled, simulation, n_substeps)
         return snapshot(simulation)
@@ -103,11 +127,23 @@ def _playground():
     for parent, child in (("mujoco_playground", "_src"), ("mujoco_playground._src", "locomotion")):
         setattr(sys.modules[parent], child, sys.modules[f"{parent}.{child}"])
     mjx_env = importlib.import_module("mujoco_playground._src.mjx_env")
-    menagerie = assets.menagerie("google_barkour_vb/scene_mjx.xml").parents[1]
-    mjx_env.MENAGERIE_PATH = type(mjx_env.MENAGERIE_PATH)(str(menagerie))
+    mjx_env.MENAGERIE_PATH = type(mjx_env.MENAGERIE_PATH)(str(_menagerie()))
     mjx_env.make_data, mjx_env.step = Stepped.make_data, Stepped.step
     mjx.put_model = _Model
     mjx.forward = Stepped.forward
+
+
+def _menagerie():
+    """A folder of links to the robots of the packages, which `atexit` deletes."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    for package in map(importlib.util.find_spec, assets.PACKAGES):
+        [place] = package.submodule_search_locations
+        for robot in Path(place).glob("mujoco/playground/assets/mujoco_menagerie/*"):
+            link = folder / robot.name
+            if not link.exists():
+                link.symlink_to(robot)
+    return folder
 
 
 class _Model:
@@ -179,10 +215,40 @@ def reset_to(env, words):
         Stepped.start = None
 
 
-def step(env, state, action):
-    """Their state after a control step."""
-    with without_alarms():
+def step(env, state, action, velocity=None, first=()):
+    """Their state after a control step.
+
+    Args:
+        env: their environment.
+        state: their state before it.
+        action: of the policy.
+        velocity: with which ours begins the step, of a robot that may get a knock; theirs is to be
+            the same.
+        first: the first numbers that they draw.
+    """
+    drawn, uniform = list(first), jax.random.uniform
+
+    def draw(*arguments, **bounds):
+        return drawn.pop(0) if drawn else uniform(*arguments, **bounds)
+
+    knocked = mock.patch.object(Stepped, "velocity", velocity)
+    with without_alarms(), mock.patch("jax.random.uniform", draw), _feet_found(env), knocked:
         return env.step(state, jnp.asarray(action))
+
+
+@contextlib.contextmanager
+def _feet_found(env):
+    """The H1's steps look for contacts of feet at the numbers of sensors, not at their addresses.
+
+    What lies there is the height of the robot and its vertical. Ours looks at the contacts.
+    """
+    if ".h1." not in type(env).__module__:
+        yield
+        return
+    names = "_left_foot_floor_found_sensor", "_right_foot_floor_found_sensor"
+    places = {name: [int(env.mj_model.sensor_adr[i]) for i in getattr(env, name)] for name in names}
+    with mock.patch.multiple(env, **places):
+        yield
 
 
 def synchronised(env, state, words, **info):
@@ -225,12 +291,15 @@ def randomised(name, keys):
     env = playground_env(name)
     module = importlib.import_module(f"mujoco_playground._src.locomotion.{robot}.randomize")
     fields = (
-        "geom_friction", "body_ipos", "body_mass", "qpos0", "dof_frictionloss", "dof_armature",
+        "geom_friction", "pair_friction", "body_ipos", "body_mass", "qpos0", "dof_frictionloss",
+        "dof_armature", "dof_damping", "actuator_gainprm", "actuator_biasprm",
     )  # fmt: skip
     model = _Randomised(
         **{field: jnp.asarray(getattr(env.mj_model, field), jnp.float32) for field in fields},
         nbody=env.mj_model.nbody,
+        nu=env.mj_model.nu,
     )
     with without_alarms():
-        drawn, _ = module.domain_randomize(model, keys)
-    return {field: np.asarray(getattr(drawn, field)) for field in fields}
+        drawn, axes = module.domain_randomize(model, keys)
+    own = [field for field in fields if getattr(axes, field) == 0]
+    return {field: np.asarray(getattr(drawn, field)) for field in own}

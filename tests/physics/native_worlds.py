@@ -10,7 +10,7 @@ import numpy as np
 import plain_mujoco
 
 from worldline.physics.arrays import ArrayState
-from worldline.physics.base import INPUTS, PhysicsState
+from worldline.physics.base import HELD, INPUTS, PhysicsState
 from worldline.physics.mjx import MjxPhysics
 from worldline.physics.native import NativePhysics
 from worldline.physics.warp import WarpPhysics
@@ -42,7 +42,7 @@ def in_mjx(physics: MjxPhysics, native: NativePhysics, state: PhysicsState) -> P
         diverged=jnp.zeros(lead, bool),
         engine=ArrayState(
             qacc_warmstart=part("qacc_warmstart"),
-            inputs={name: part(name) for name in INPUTS if name != "act"},
+            inputs={name: part(name) for name in HELD},
             derived={},
             tracked=empty(physics.reads.changes),
         ),
@@ -52,7 +52,7 @@ def in_mjx(physics: MjxPhysics, native: NativePhysics, state: PhysicsState) -> P
 def in_warp(physics: WarpPhysics, native: NativePhysics, state: PhysicsState) -> PhysicsState:
     """The same world, or worlds `(B, ...)`; its fields are those of a start there."""
     parts = {name: jnp.float32(x) for name, x in parts_of(native, state).items()}
-    inputs = {name: parts[name] for name in (*physics.reads.inputs,)}
+    inputs = {name: parts[name] for name in physics.reads.inputs if name != "qvel"}
     start = physics.start
     for _ in parts["time"].shape:
         start = jax.vmap(start)
@@ -73,5 +73,5 @@ def _parts(native: NativePhysics, row: np.ndarray) -> dict[str, np.ndarray]:
     """What an integration state holds, by MjData field."""
     data = mujoco.MjData(native.model.mj)
     mujoco.mj_setState(native.model.mj, data, row, plain_mujoco.INTEGRATION)
-    names = (*INPUTS, "qpos", "qvel", "time", "qacc_warmstart")
+    names = (*INPUTS, "qpos", "time", "qacc_warmstart")
     return {name: np.array(getattr(data, name)) for name in names}

@@ -309,6 +309,7 @@ def test_inputs_are_mujocos_own():
         "xfrc_applied": random.normal(0, 1, (STEPS, model.mj.nbody, 6)).astype(np.float32),
         "qfrc_applied": random.normal(0, 0.1, (STEPS, model.nv)).astype(np.float32),
         "mocap_pos": random.normal(0, 0.1, (STEPS, 1, 3)).astype(np.float32),
+        "qvel": random.normal(0, 0.5, (STEPS, model.nv)).astype(np.float32),
     }
     state = physics.start(qpos, qvel, {}, start)
     states = jax.lax.scan(lambda s, i: (physics.step(s, i, 2),) * 2, state, inputs)[1]
@@ -379,6 +380,8 @@ def test_an_input_that_was_to_be_never_given_is_refused(engine):
     physics = engine(load("pendulum"), Reads(inputs=("ctrl",)))
     with pytest.raises(ModelError, match=r"'qfrc_applied' is not among .* \(ctrl\); build it with"):
         physics.start(jnp.zeros(1), jnp.zeros(1), {}, {"qfrc_applied": jnp.zeros(1)})
+    with pytest.raises(ModelError, match="a start has its velocity in `qvel`"):
+        physics.start(jnp.zeros(1), jnp.zeros(1), {}, {"qvel": jnp.zeros(1)})
 
 
 #: Fields that `mj_step` leaves out, with one that it does not.

@@ -14,7 +14,7 @@ from worldline.errors import VariationError
 from worldline.model import Model
 from worldline.physics import make_physics
 from worldline.physics.base import Reads
-from worldline.tasks.registry import list_tasks
+from worldline.tasks.registry import list_tasks, load_task
 from worldline.variation import Domain, Uniform, add
 
 STEPS = 60
@@ -164,7 +164,7 @@ def test_tasks_with_simple_bodies_run_with_other_centres_of_mass(task: str) -> N
 
 
 def test_these_are_all_such_tasks_but_for_variants() -> None:
-    models = {name: worldline.make(name).model.mj for name in list_tasks()}
+    models = {name: load_task(name).model.mj for name in list_tasks()}
     simple = {n for n, m in models.items() if (m.body_simple[m.body_dofnum > 0] > 0).any()}
     variants = {"suite/manipulator-insert_ball", "suite/point_mass-hard"}
     assert simple == {*SIMPLE_TASKS, *variants}

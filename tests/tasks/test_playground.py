@@ -13,7 +13,7 @@ from worldline.tasks.playground.barkour import Kicks
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.feet import Feet
 from worldline.tasks.playground.legged import noisy
-from worldline.tasks.playground.pushes import Pushes
+from worldline.tasks.playground.pushes import Knocks, Pushes, knock
 from worldline.tasks.registry import load_task
 
 #: Chance of a false alarm of one comparison; the seeds are fixed, so it is met once, or never.
@@ -69,6 +69,8 @@ def test_terms_of_feet_by_hand():
     np.testing.assert_allclose(feet.swing_height(height, on_ground, 0.1), 4 + 1, rtol=1e-5)
     landed = jnp.array([True, False])
     np.testing.assert_allclose(feet.air_time(height, landed, 0.1), 0.2, rtol=1e-5)
+    np.testing.assert_allclose(feet.air_time(height, landed, 0.1, 0.25), 0.15, rtol=1e-5)
+    np.testing.assert_allclose(feet.root_speed(velocity), [np.sqrt(5), 0], rtol=1e-6)
     # At rest no derivative is infinite.
     slope = jax.grad(lambda v: feet.clearance(v, height, 0.1))(jnp.zeros((2, 3)))
     np.testing.assert_array_equal(slope, np.zeros((2, 3)))
@@ -154,6 +156,58 @@ def test_kicks_come_by_the_clock_and_the_clock_begins_anew():
     np.testing.assert_allclose(pushed, [0.0] * 5 + [12.5] + [0.0] * 6, atol=1e-4)
 
 
+def test_a_knock_comes_each_time_that_has_been_waited_for():
+    knocks, seen = Knocks(wait=jnp.int32(3), clock=jnp.int32(0)), []
+    for _ in range(7):
+        seen.append(float(knocks.change(jnp.array([2.0, 0.0]))[0]))
+        knocks = knocks.counted()
+    assert seen == [0, 0, 2, 0, 0, 2, 0]
+    drawn = many(lambda key: knock(key, (0.5, 1.5)))
+    assert stats.kstest(np.linalg.norm(drawn, axis=1), "uniform", (0.5, 1)).pvalue > ALPHA
+    angles = np.arctan2(*drawn.T)
+    assert stats.kstest(angles, "uniform", (-np.pi, 2 * np.pi)).pvalue > ALPHA
+    waits = many(lambda key: Knocks.at_start(key, (1.0, 2.0), 0.02).wait)
+    assert (waits.min(), waits.max()) == (50, 100)
+
+
+@pytest.mark.exhaustive
+def test_a_humanoid_that_gets_a_knock_has_its_velocity():
+    """`control` asks for the velocity in the one step of two in which a knock comes."""
+    options = {"push_wait": (0.04, 0.04), "push_speed": (3.0, 3.0)}
+    env = worldline.make("playground/g1-joystick-flat", **options)
+    step, action = jax.jit(env.step), jnp.zeros(29)
+    first = jax.jit(env.reset)(jax.random.key(0))
+    second = step(first, action)
+    inputs = [env.task.control(action, s.physics, s.memory) for s in (first, second)]
+    for state, given, speed in zip((first, second), inputs, (0, 3), strict=True):
+        change = given["qvel"] - state.physics.qvel
+        np.testing.assert_allclose(np.linalg.norm(change[:2]), speed, atol=1e-5)
+        np.testing.assert_array_equal(change[2:], 0)
+    # The speed of the whole robot's base, of which the legs take some within the step.
+    moved = step(second, action).physics.qvel[:2] - second.physics.qvel[:2]
+    assert np.linalg.norm(moved) > 1.5
+
+
+def test_a_g1_with_narrow_ranges_of_its_legs():
+    wide, narrow = (
+        load_task("playground/g1-joystick-flat", restricted_joint_range=narrow).model.mj
+        for narrow in (False, True)
+    )
+    np.testing.assert_array_equal(narrow.joint("right_knee_joint").range, [0, 1.57])
+    np.testing.assert_allclose(narrow.jnt_range[1:], narrow.actuator_ctrlrange, rtol=1e-12)
+    np.testing.assert_array_equal(narrow.jnt_range[13:], wide.jnt_range[13:])  # waist, arms
+
+
+def test_the_domain_of_a_g1_has_one_friction_of_both_feet():
+    task = load_task("playground/g1-joystick-flat")
+    domain, stored = task.domains["playground"], task.model.constant("pair_friction")
+    drawn = np.asarray(domain(jax.random.key(0), task.model, domain.ranges)["pair_friction"])
+    assert 0.4 < drawn[0, 0] < 1.0
+    np.testing.assert_array_equal(drawn[:2, :2], drawn[0, 0])
+    np.testing.assert_allclose(drawn[:2, 2:], stored[:2, 2:], rtol=1e-6)
+    np.testing.assert_allclose(drawn[2:], stored[2:], rtol=1e-6)
+
+
 def test_gaits_by_hand():
     height = gait.foot_height(jnp.array([-np.pi, -np.pi / 2, 0.0, np.pi / 2, np.pi]), 0.1)
     np.testing.assert_allclose(height, [0, 0.05, 0.1, 0.05, 0], atol=1e-6)
@@ -161,6 +215,8 @@ def test_gaits_by_hand():
     np.testing.assert_allclose(phases, [3.5 - 2 * np.pi, -0.5], rtol=1e-5)
     with pytest.raises(TaskError, match="no gait is called 'trott'; did you mean 'trot'"):
         load_task("playground/spot-gait-tracking", gaits=("trott",))
+    with pytest.raises(TaskError, match="no gait is called 'jumpp'; did you mean 'jump'"):
+        load_task("playground/h1-inplace-gait-tracking", gaits=("jumpp",))
 
 
 def test_the_model_is_the_one_that_playground_trains_with():

@@ -204,6 +204,8 @@ def constant_by_design(env: Env, name: str) -> set[int]:
         return unfelt(env)
     if name.startswith("playground/go1-joystick"):
         return {119, 120, 121, 122}  # the push, which is off
+    if name == "playground/h1-joystick-gait-tracking":
+        return {111}  # the number of the gait, of which there is one
     return set()
 
 

@@ -130,8 +130,9 @@ class Task(abc.ABC):
 
         Returns:
             `ctrl`, `(nu,)`, or a dict from input names (`ctrl`, `xfrc_applied`, `eq_active`, ...)
-            to arrays. It may also hold constants that `start` draws, such as the `eq_data` of a
-            weld, which the world has from then on.
+            to arrays; `qvel` is the velocity with which the step begins, of a world that gets a
+            knock. It may also hold constants that `start` draws, such as the `eq_data` of a weld,
+            which the world has from then on.
         """
         return action
 

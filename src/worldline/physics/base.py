@@ -16,14 +16,15 @@ from worldline.errors import ModelError, VariationError, did_you_mean
 from worldline.model import Model
 from worldline.types import Array, ArrayLike, PyTree, Variation
 
-#: The inputs of MuJoCo that a caller may write at a start or for a step, by MjData field name.
+#: The inputs of MuJoCo that a caller may write at a start or for a step, by MjData field name; but
+#: `qvel` for a step alone: the velocity with which it begins, of a world that gets a knock.
 INPUTS = (
     "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "act", "userdata",
-    "eq_active",
+    "eq_active", "qvel",
 )  # fmt: skip
 
 #: The inputs that keep their value from step to step until they are given anew.
-HELD = tuple(name for name in INPUTS if name != "act")
+HELD = tuple(name for name in INPUTS if name not in ("act", "qvel"))
 
 #: The fields whose change over a control step a task may read: coordinates, positions of bodies.
 POSITIONS = ("qpos", "xpos", "xipos")
@@ -187,8 +188,10 @@ class Physics(abc.ABC):
 
         Raises:
             VariationError: an unknown field, or a shape that is not the field's.
-            ModelError: a name in `inputs` is not in `Reads.inputs`.
+            ModelError: a name in `inputs` is not in `Reads.inputs`, or is `qvel`.
         """
+        if "qvel" in inputs:
+            raise ModelError("a start has its velocity in `qvel`; take it out of `inputs`")
         own, given = self.check_variation(variation), self._check_inputs(inputs)
         qpos, qvel = jnp.asarray(qpos), jnp.asarray(qvel)
         usable = acceptable(qpos, qvel, *given.values())

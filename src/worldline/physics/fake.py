@@ -76,7 +76,8 @@ class FakePhysics(Physics):
             qvel = qvel + timestep * qacc
             return (self._integrate(qpos, qvel), qvel), None
 
-        (qpos, qvel), _ = jax.lax.scan(substep, (state.qpos, state.qvel), None, length=substeps)
+        begin = state.qpos, jnp.asarray(inputs.get("qvel", state.qvel), jnp.float32)
+        (qpos, qvel), _ = jax.lax.scan(substep, begin, None, length=substeps)
         before, after = (self._read(self.reads.changes, q) for q in (state.qpos, qpos))
         stepped = dataclasses.replace(
             state,

@@ -42,8 +42,25 @@ TASKS = {
     ),
     "gym/swimmer": Entry("gym.runners:Swimmer", "Swim along x as a chain of three links."),
     "gym/walker2d": Entry("gym.walkers:Walker2d", "Walk along x on two legs, in a plane."),
+    "playground/apollo-joystick-flat": Entry(
+        "playground.apollo_joystick:ApolloJoystickFlat", "Follow commands with Apptronik's Apollo."
+    ),
     "playground/barkour-joystick": Entry(
         "playground.barkour:BarkourJoystick", "Follow commands with Google's Barkour robot."
+    ),
+    "playground/berkeley-joystick-flat": Entry(
+        "playground.berkeley_joystick:BerkeleyJoystickFlat",
+        "Follow commands with a Berkeley Humanoid.",
+    ),
+    "playground/berkeley-joystick-rough": Entry(
+        "playground.berkeley_joystick:BerkeleyJoystickRough",
+        "Follow commands with a Berkeley Humanoid on rough ground.",
+    ),
+    "playground/g1-joystick-flat": Entry(
+        "playground.g1_joystick:G1JoystickFlat", "Follow commands with a Unitree G1."
+    ),
+    "playground/g1-joystick-rough": Entry(
+        "playground.g1_joystick:G1JoystickRough", "Follow commands with a G1 on rough ground."
     ),
     "playground/go1-footstand": Entry(
         "playground.go1_handstand:Go1Footstand", "Stand on the hind feet of a Unitree Go1.", 500
@@ -60,6 +77,16 @@ TASKS = {
     "playground/go1-joystick-rough": Entry(
         "playground.go1_joystick:Go1JoystickRough", "Follow commands with a Go1 on rough ground."
     ),
+    "playground/h1-inplace-gait-tracking": Entry(
+        "playground.h1_inplace:H1InplaceGaitTracking", "Walk or jump on the spot with a Unitree H1."
+    ),
+    "playground/h1-joystick-gait-tracking": Entry(
+        "playground.h1_joystick:H1JoystickGaitTracking",
+        "Follow commands with an H1 in its gait.",
+    ),
+    "playground/op3-joystick": Entry(
+        "playground.op3_joystick:Op3Joystick", "Follow commands with Robotis' small humanoid OP3."
+    ),
     "playground/spot-flat": Entry(
         "playground.spot_flat:SpotFlat", "Follow commands with Boston Dynamics' Spot."
     ),
@@ -68,6 +95,12 @@ TASKS = {
     ),
     "playground/spot-getup": Entry(
         "playground.spot_getup:SpotGetup", "Stand up with a Spot that fell.", 300
+    ),
+    "playground/t1-joystick-flat": Entry(
+        "playground.t1_joystick:T1JoystickFlat", "Follow commands with a Booster T1."
+    ),
+    "playground/t1-joystick-rough": Entry(
+        "playground.t1_joystick:T1JoystickRough", "Follow commands with a T1 on rough ground."
     ),
     "robot/quadruped-joystick": Entry(
         "robot.quadruped:QuadrupedJoystick", "Walk on four legs at commanded velocities."

@@ -18,7 +18,7 @@ from worldline.tasks.playground import commands, costs, feet
 from worldline.tasks.playground.assets import menagerie
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.feet import Feet
-from worldline.tasks.playground.legged import LeggedTask, draws, noisy
+from worldline.tasks.playground.legged import ServoTask, draws, noisy
 from worldline.tasks.playground.pushes import horizontal
 from worldline.types import Array, Key
 
@@ -88,7 +88,7 @@ class Memory(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BarkourJoystick(LeggedTask):
+class BarkourJoystick(ServoTask):
     """Follow commanded velocities with Google's Barkour robot on flat ground, between kicks.
 
     Observation `(465,)`: the last 15 control steps, newest first, each with noise: how it turns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 
@@ -67,9 +69,14 @@ def clearance(velocity: Array, height: Array, wanted: float) -> Array:
         height: `(n,)`, m.
         wanted: height of a swing, m.
     """
+    return jnp.sum(jnp.abs(height - wanted) * root_speed(velocity))
+
+
+def root_speed(velocity: Array) -> Array:
+    """The square root of each horizontal speed, `(n,)`, with a derivative of 0 at rest."""
     speed = length(velocity[:, :2])
     root = jnp.sqrt(jnp.where(speed > 0, speed, 1.0))
-    return jnp.sum(jnp.abs(height - wanted) * jnp.where(speed > 0, root, 0.0))
+    return jnp.where(speed > 0, root, 0.0)
 
 
 def swing_height(peak: Array, landed: Array, wanted: float) -> Array:
@@ -77,6 +84,13 @@ def swing_height(peak: Array, landed: Array, wanted: float) -> Array:
     return jnp.sum(jnp.where(landed, jnp.square(peak / wanted - 1.0), 0.0))
 
 
-def air_time(seconds: Array, landed: Array, least: float) -> Array:
-    """The time in the air beyond the least one, of feet that land now, `()`, s."""
-    return jnp.sum(jnp.where(landed, seconds - least, 0.0))
+def air_time(seconds: Array, landed: Array, least: float, most: float = math.inf) -> Array:
+    """The time in the air beyond the least one, of feet that land now, `()`, s.
+
+    Args:
+        seconds: in the air, `(n,)`.
+        landed: which feet land now, `(n,)` bool.
+        least: what a swing has to last, s.
+        most: how long a swing counts, s.
+    """
+    return jnp.sum(jnp.where(landed, jnp.minimum(seconds, most) - least, 0.0))

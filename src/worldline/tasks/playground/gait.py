@@ -19,6 +19,9 @@ GAITS = {
     "pronk": (0.0, 0.0, 0.0, 0.0),
 }
 
+#: The phases of two feet when they start, rad.
+BIPED_GAITS = {"walk": (0.0, np.pi), "jump": (0.0, 0.0)}
+
 
 def advanced(phase: Array, change: Array) -> Array:
     """Phases after a control step, of any shape, in [-pi, pi), rad, that grow by `change`."""

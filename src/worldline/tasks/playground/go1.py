@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-import jax
-import jax.numpy as jnp
 import mujoco
 
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
 from worldline.settings import NotNegative
-from worldline.tasks.playground.legged import LeggedTask, turned
-from worldline.types import Array, Key
+from worldline.tasks.playground.legged import ServoTask
+from worldline.types import Array
 from worldline.variation.distributions import Uniform
 from worldline.variation.domain import AbstractDomain, Domain, add, scale, set_
 from worldline.variation.presets import presets
@@ -23,7 +21,7 @@ SCENES = "locomotion/go1/xmls"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Go1Task(LeggedTask):
+class Go1Task(ServoTask):
     """A task of the Unitree Go1, a robot dog of 12 joints."""
 
     stiffness: NotNegative = 35.0
@@ -54,19 +52,6 @@ class Go1Task(LeggedTask):
     def domains(self) -> Mapping[str, AbstractDomain]:
         """The presets, and Playground's own: `playground`."""
         return {**presets(self.model), "playground": playground_domain(self.model)}
-
-    def somewhere(self, key: Key, qpos: Array) -> tuple[Array, Array]:
-        """A configuration moved and turned on the ground, and a random velocity of the torso."""
-        place_key, yaw_key, velocity_key = jax.random.split(key, 3)
-        place = jax.random.uniform(place_key, (2,), jnp.float32, -0.5, 0.5)
-        yaw = jax.random.uniform(yaw_key, (), jnp.float32, -3.14, 3.14)
-        qpos = turned(qpos.at[:2].add(place), yaw)
-        return qpos, self.thrown(velocity_key)
-
-    def thrown(self, key: Key) -> Array:
-        """A random velocity of the torso, `(nv,)`: up to 0.5 m/s and rad/s along each axis."""
-        velocity = jax.random.uniform(key, (6,), jnp.float32, -0.5, 0.5)
-        return jnp.zeros(self.model.nv, jnp.float32).at[:6].set(velocity)
 
     def too_powerful(self, power: Array) -> Array:
         """Whether the motors take more power, W, than the task allows, `()` bool."""

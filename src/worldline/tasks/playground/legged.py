@@ -92,10 +92,6 @@ class LeggedTask(Task):
     """Seconds between two actions; a multiple of `physics_timestep`."""
     physics_timestep: Positive = 0.004
     """The model's time step, s."""
-    stiffness: NotNegative
-    """Of each joint's servo, N m / rad."""
-    damping: NotNegative
-    """Of each joint, N m s / rad."""
     action_scale: Positive
     """How far an action of 1 moves the target of a joint, rad."""
     noise_level: NotNegative = 1.0
@@ -106,10 +102,18 @@ class LeggedTask(Task):
 
     file: ClassVar[str]
     """The scene among Playground's files."""
+    keyframe: ClassVar[str] = "home"
+    """The keyframe of the model in which the robot stands."""
+    imu_site: ClassVar[str] = "imu"
+    """The site of the sensors of its motion."""
+    lowest_reward: ClassVar[float] = 0.0
+    """What the reward of a control step is at least."""
     torso: ClassVar[str]
     """The body that is pushed."""
     feet: ClassVar[tuple[str, ...]]
     """Names of the feet: of their geoms and sites; those of their sensors begin so."""
+    soles: ClassVar[tuple[tuple[str, ...], ...]]
+    """The geoms of each foot that touch the ground, where a foot has several."""
 
     @property
     def path(self) -> Path:
@@ -117,22 +121,15 @@ class LeggedTask(Task):
         return scene(self.file)
 
     def mjcf(self) -> mujoco.MjSpec:
-        """The scene with this task's time step, servos and damping."""
+        """The scene with this task's time step."""
         spec = mujoco.MjSpec.from_file(str(self.path))
         spec.option.timestep = self.physics_timestep
-        for joint in spec.joints:
-            if joint.type != mujoco.mjtJoint.mjJNT_FREE:
-                damping = np.array(joint.damping, float)
-                damping.flat[0] = self.damping  # behind it, MuJoCo 4 has those of a polynomial
-                joint.damping = damping if damping.ndim else float(damping)
-        for actuator in spec.actuators:
-            actuator.gainprm[0], actuator.biasprm[1] = self.stiffness, -self.stiffness
         return spec
 
     @functools.cached_property
     def home(self) -> NDArray:
-        """`qpos` of the keyframe `home`, `(nq,)`."""
-        return np.asarray(self.model.mj.key("home").qpos, np.float32)
+        """`qpos` in the pose in which the robot stands, `(nq,)`."""
+        return np.asarray(self.model.mj.key(self.keyframe).qpos, np.float32)
 
     @property
     def pose(self) -> NDArray:
@@ -144,6 +141,19 @@ class LeggedTask(Task):
         """From -1 to 1 for each joint."""
         return -np.ones(self.model.nu, np.float32), np.ones(self.model.nu, np.float32)
 
+    def somewhere(self, key: Key, qpos: Array) -> tuple[Array, Array]:
+        """A configuration moved and turned on the ground, and a random velocity of the torso."""
+        place_key, yaw_key, velocity_key = jax.random.split(key, 3)
+        place = jax.random.uniform(place_key, (2,), jnp.float32, -0.5, 0.5)
+        yaw = jax.random.uniform(yaw_key, (), jnp.float32, -3.14, 3.14)
+        qpos = turned(qpos.at[:2].add(place), yaw)
+        return qpos, self.thrown(velocity_key)
+
+    def thrown(self, key: Key) -> Array:
+        """A random velocity of the torso, `(nv,)`: up to 0.5 m/s and rad/s along each axis."""
+        velocity = jax.random.uniform(key, (6,), jnp.float32, -0.5, 0.5)
+        return jnp.zeros(self.model.nv, jnp.float32).at[:6].set(velocity)
+
     def within_range(self, targets: ArrayLike) -> Array:
         """The nearest targets that the servos can be given, `(nu,)`, rad."""
         low, high = self.model.ctrlrange.T
@@ -154,17 +164,31 @@ class LeggedTask(Task):
         return physics.fields["sensordata"][self.model.sensor(name)]
 
     def imu(self, physics: PhysicsState, field: str) -> Array:
-        """The row of a field of sites, such as `site_xpos`, that belongs to the site `imu`."""
-        return physics.fields[field][self.model.id("site", "imu")]
+        """The row of a field of sites, such as `site_xpos`, that belongs to the `imu_site`."""
+        return physics.fields[field][self.model.id("site", self.imu_site)]
 
     def down(self, physics: PhysicsState) -> Array:
-        """The direction of gravity in the frame of the site `imu`, `(3,)`."""
+        """The direction of gravity in the frame of the `imu_site`, `(3,)`."""
         return -self.imu(physics, "site_xmat").reshape(3, 3)[2]
 
     def touching(self, physics: PhysicsState, geoms: Sequence[str]) -> Array:
         """Whether geoms touch the ground, `(n,)` bool."""
         found = [self.sensor(physics, f"{geom}_floor_found") for geom in geoms]
         return jnp.concatenate(found) > 0
+
+    def joints_at(self, *names: str) -> NDArray:
+        """Where the joints of these names are among the joints' angles, `(n,)`."""
+        joints = (self.model.mj.joint(name) for name in names)
+        return np.array([joint.qposadr[0] - 7 for joint in joints])
+
+    def beyond_range(self, physics: PhysicsState) -> Array:
+        """Whether a joint is beyond the range of its servo, `()` bool."""
+        joints, (low, high) = physics.qpos[7:], self.model.ctrlrange.T
+        return ((joints < low) | (joints > high)).any()
+
+    def grounded(self, physics: PhysicsState) -> Array:
+        """Whether each foot touches the ground with any of its `soles`, `(n,)` bool."""
+        return jnp.stack([self.touching(physics, sole).any() for sole in self.soles])
 
     def feet_velocity(self, physics: PhysicsState) -> Array:
         """Of each foot along the world's axes, `(n, 3)`, m/s."""
@@ -186,18 +210,57 @@ class LeggedTask(Task):
     def scored(
         self, terms: Mapping[str, Array], terminated: Array, memory: PyTree, **metrics: Array
     ) -> Outcome:
-        """The outcome with these terms of the reward, without their weights; at least 0."""
+        """The outcome with these terms of the reward, without their weights."""
         weighted = {
             name: getattr(self, f"{name}_weight") * jnp.asarray(value, jnp.float32)
             for name, value in terms.items()
         }
         total = self.control_timestep * jnp.sum(jnp.stack(list(weighted.values())))
         return Outcome(
-            reward=jnp.maximum(total, 0.0),
+            reward=jnp.maximum(total, self.lowest_reward),
             terminated=terminated,
             memory=memory,
             metrics={f"reward/{name}": value for name, value in weighted.items()} | metrics,
         )
+
+    def scored_together(
+        self,
+        good: Mapping[str, Array],
+        bad: Mapping[str, Array],
+        terminated: Array,
+        memory: PyTree,
+        **metrics: Array,
+    ) -> Outcome:
+        """The outcome whose reward is the sum of the good terms, times `exp(0.2 x)` of the bad."""
+        scored = self.scored({**good, **bad}, terminated, memory, **metrics)
+        gain, loss = (
+            jnp.sum(jnp.stack([scored.metrics[f"reward/{name}"] for name in terms]))
+            for terms in (good, bad)
+        )
+        reward = gain * jnp.exp(0.2 * loss) * self.control_timestep
+        return dataclasses.replace(scored, reward=reward)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ServoTask(LeggedTask):
+    """A task whose robot has the same servo and the same damping in each joint."""
+
+    stiffness: NotNegative
+    """Of each joint's servo, N m / rad."""
+    damping: NotNegative
+    """Of each joint, N m s / rad."""
+
+    def mjcf(self) -> mujoco.MjSpec:
+        """The scene with this task's time step, servos and damping."""
+        spec = super().mjcf()
+        for joint in spec.joints:
+            if joint.type != mujoco.mjtJoint.mjJNT_FREE:
+                damping = np.array(joint.damping, float)
+                damping.flat[0] = self.damping  # behind it, MuJoCo 4 has those of a polynomial
+                joint.damping = damping if damping.ndim else float(damping)
+        for actuator in spec.actuators:
+            actuator.gainprm[0], actuator.biasprm[1] = self.stiffness, -self.stiffness
+        return spec
 
 
 def soft_limits(model: Model, share: float) -> tuple[NDArray, NDArray]:
@@ -205,6 +268,11 @@ def soft_limits(model: Model, share: float) -> tuple[NDArray, NDArray]:
     low, high = model.mj.jnt_range[1:].T
     middle, half = (low + high) / 2, (high - low) / 2
     return (middle - share * half).astype(np.float32), (middle + share * half).astype(np.float32)
+
+
+def between(key: Key, bounds: tuple[float, float]) -> Array:
+    """A number, `()`, uniform between bounds."""
+    return jax.random.uniform(key, (), jnp.float32, *bounds)
 
 
 def turned(qpos: Array, yaw: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Pushes: now and then a force on the torso for a moment, along a random horizontal direction."""
+"""Pushes now and then, along a random horizontal direction: a force for a while, or a knock."""
 
 from __future__ import annotations
 
@@ -83,6 +83,36 @@ class Pushes(eqx.Module):
             direction=jnp.where(begins, horizontal(key), self.direction),
             acceleration=jnp.where(self.pushing, size * self.direction, 0.0),
         )
+
+
+class Knocks(eqx.Module):
+    """The knocks of an episode: each changes the velocity of the robot at once."""
+
+    wait: Array
+    """Control steps from a knock to the next, `()` int32."""
+    clock: Array
+    """Control steps since the start, `()` int32."""
+
+    @classmethod
+    def at_start(cls, key: Key, waits: tuple[float, float], timestep: float) -> Knocks:
+        """Draws how long it is from a knock to the next: uniform between `waits`, s."""
+        wait = jax.random.uniform(key, (), jnp.float32, *waits)
+        steps = jnp.maximum(jnp.round(wait / timestep), 1.0)
+        return cls(wait=steps.astype(jnp.int32), clock=jnp.int32(0))
+
+    def change(self, knock: Array) -> Array:
+        """The change of velocity as the next control step begins: the knock, or none, `(2,)`."""
+        return jnp.where((self.clock + 1) % self.wait == 0, knock, 0.0)
+
+    def counted(self) -> Knocks:
+        """After a control step."""
+        return Knocks(wait=self.wait, clock=self.clock + 1)
+
+
+def knock(key: Key, speeds: tuple[float, float]) -> Array:
+    """A random change of the horizontal velocity whose size is between `speeds`, `(2,)`, m/s."""
+    direction_key, speed_key = jax.random.split(key)
+    return jax.random.uniform(speed_key, (), jnp.float32, *speeds) * horizontal(direction_key)[:2]
 
 
 def horizontal(key: Key) -> Array:

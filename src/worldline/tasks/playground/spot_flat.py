@@ -13,7 +13,8 @@ from worldline.settings import Count, Finite, NotNegative, Number, Positive, Sha
 from worldline.tasks.playground import commands, costs
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.joystick import JoystickTask, Walk
-from worldline.tasks.playground.spot import SCENES, Servos, SpotTask
+from worldline.tasks.playground.servos import Servos
+from worldline.tasks.playground.spot import SCENES, SpotTask
 from worldline.types import Array, Key
 
 

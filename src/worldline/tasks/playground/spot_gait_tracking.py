@@ -17,8 +17,9 @@ from worldline.tasks.playground import commands, costs
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.feet import Feet
 from worldline.tasks.playground.gait import GAITS, advanced, foot_height
-from worldline.tasks.playground.legged import draws
-from worldline.tasks.playground.spot import SCENES, Servos, SpotTask
+from worldline.tasks.playground.legged import between, draws
+from worldline.tasks.playground.servos import Servos
+from worldline.tasks.playground.spot import SCENES, SpotTask
 from worldline.types import Array, Key
 
 
@@ -121,8 +122,8 @@ class SpotGaitTracking(SpotTask):
             servos=Servos.at_start(self.history_length, self.model.nu),
             feet=Feet.at_start(4),
             gait=gait,
-            frequency=_between(frequency_key, self.gait_frequency),
-            swing_height=_between(height_key, self.swing_heights),
+            frequency=between(frequency_key, self.gait_frequency),
+            swing_height=between(height_key, self.swing_heights),
             phase=phase,
             next_phase=phase,
             words=jax.random.key_data(memory_key),
@@ -170,13 +171,8 @@ class SpotGaitTracking(SpotTask):
         )
         good = self._good(after, command.velocity, height - foot_height(phase, memory.swing_height))
         bad = self._bad(after, memory.gait)
-        scored = self.scored(good | bad, self.tilted(after), following, swing_peak=feet.mean_peak())
-        gain, loss = (
-            jnp.sum(jnp.stack([scored.metrics[f"reward/{name}"] for name in terms]))
-            for terms in (good, bad)
-        )
-        reward = gain * jnp.exp(0.2 * loss) * self.control_timestep
-        return dataclasses.replace(scored, reward=reward)
+        peak = feet.mean_peak()
+        return self.scored_together(good, bad, self.tilted(after), following, swing_peak=peak)
 
     def _good(self, physics: PhysicsState, command: Array, errors: Array) -> dict[str, Array]:
         """The positive terms, without their weights; `errors` are of the feet's heights, m."""
@@ -197,8 +193,3 @@ class SpotGaitTracking(SpotTask):
             "lin_vel_z": jnp.where(bouncing, vertical, 0.0),
             "hip_splay": costs.squared((physics.qpos[7:] - self.pose)[hips]),
         }
-
-
-def _between(key: Key, bounds: tuple[float, float]) -> Array:
-    """A number, `()`, uniform between bounds."""
-    return jax.random.uniform(key, (), jnp.float32, *bounds)

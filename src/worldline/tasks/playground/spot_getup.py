@@ -127,7 +127,5 @@ class SpotGetup(SpotTask):
             "action_rate": costs.action_smoothness(action, memory.action, memory.last_action),
             "torques": costs.torques(after.fields["actuator_force"]),
         }
-        low, high = self.model.ctrlrange.T
-        over = ((joints < low) | (joints > high)).any()
         following = Memory(action, memory.action, draws(memory.words).words)
-        return self.scored(terms, over, following)
+        return self.scored(terms, self.beyond_range(after), following)
