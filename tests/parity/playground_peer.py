@@ -35,10 +35,22 @@ PEERS = {
     "playground/barkour-joystick": ("barkour.joystick", "Joystick", {}),
 }
 
+#: The same of arms and hands.
+MANIPULATION = {
+    "playground/panda-open-cabinet": ("franka_emika_panda.open_cabinet", "PandaOpenCabinet", {}),
+    "playground/panda-pick-cube": ("franka_emika_panda.pick", "PandaPickCube", {}),
+    "playground/panda-pick-cube-cartesian": (
+        "franka_emika_panda.pick_cartesian", "PandaPickCubeCartesian", {}
+    ),
+    "playground/panda-pick-cube-orientation": (
+        "franka_emika_panda.pick", "PandaPickCubeOrientation", {}
+    ),
+}  # fmt: skip
+
 #: The fields of MjData that their tasks read.
 _FIELDS = (
-    "actuator_force", "ctrl", "qacc", "qfrc_actuator", "qpos", "qvel", "sensordata", "site_xmat",
-    "site_xpos", "xfrc_applied", "xpos",
+    "actuator_force", "ctrl", "mocap_pos", "mocap_quat", "qacc", "qfrc_actuator", "qpos", "qvel",
+    "sensordata", "site_xmat", "site_xpos", "xfrc_applied", "xmat", "xpos", "xquat",
 )  # fmt: skip
 
 
@@ -55,7 +67,8 @@ class Data(SimpleNamespace):
 def snapshot(data: mujoco.MjData) -> Data:
     """The fields of a simulation as they are now."""
     fields = {name: jnp.asarray(np.array(getattr(data, name)), jnp.float32) for name in _FIELDS}
-    fields["site_xmat"] = fields["site_xmat"].reshape(-1, 3, 3)
+    for name in ("site_xmat", "xmat"):
+        fields[name] = fields[name].reshape(-1, 3, 3)
     return Data(**fields, simulation=data)
 
 
@@ -66,13 +79,14 @@ class Stepped:
     start: np.ndarray | None = None
 
     @classmethod
-    def make_data(cls, model, qpos=None, qvel=None, ctrl=None, **_):
+    def make_data(cls, model, **given):
         data = mujoco.MjData(model)
-        for name, value in {"qpos": qpos, "qvel": qvel, "ctrl": ctrl}.items():
-            if value is not None:
-                getattr(data, name)[:] = value
+        for name in ("qpos", "qvel", "ctrl", "mocap_pos", "mocap_quat"):
+            if given.get(name) is not None:
+                getattr(data, name)[:] = given[name]
         if cls.start is not None:
             mujoco.mj_setState(model, data, cls.start, mujoco.mjtState.mjSTATE_INTEGRATION)
+            mujoco.mj_forward(model, data)  # arms and hands leave that out
         return snapshot(data)
 
     @staticmethod
@@ -86,7 +100,8 @@ class Stepped:
             return data  # a robot that has come to rest already
         simulation = data.simulation
         simulation.ctrl[:] = action
-        simulation.xfrc_applied[:] = data.xfrc_applied
+        for name in ("xfrc_applied", "mocap_pos", "mocap_quat"):
+            getattr(simulation, name)[:] = getattr(data, name)
         mujoco.mj_step(model.compiled, simulation, n_substeps)
         return snapshot(simulation)
 
@@ -100,7 +115,11 @@ def _playground():
         module = types.ModuleType(f"mujoco_playground{name}")
         module.__path__ = [str(folder.joinpath(*name.split(".")))]
         sys.modules.setdefault(module.__name__, module)
-    for parent, child in (("mujoco_playground", "_src"), ("mujoco_playground._src", "locomotion")):
+    for parent, child in (
+        ("mujoco_playground", "_src"),
+        ("mujoco_playground._src", "locomotion"),
+        ("mujoco_playground._src", "manipulation"),
+    ):
         setattr(sys.modules[parent], child, sys.modules[f"{parent}.{child}"])
     mjx_env = importlib.import_module("mujoco_playground._src.mjx_env")
     menagerie = assets.menagerie("google_barkour_vb/scene_mjx.xml").parents[1]
@@ -130,8 +149,9 @@ def playground_env(name: str, overrides=None):
         overrides: of their configuration.
     """
     _playground()
-    module, cls, arguments = PEERS[name]
-    found = importlib.import_module(f"mujoco_playground._src.locomotion.{module}")
+    kind = "locomotion" if name in PEERS else "manipulation"
+    module, cls, arguments = {**PEERS, **MANIPULATION}[name]
+    found = importlib.import_module(f"mujoco_playground._src.{kind}.{module}")
     config = found.default_config()
     for noise in ("noise_config", "obs_noise"):
         if noise in config:
@@ -146,7 +166,7 @@ def _silence(config, noise):
         config[noise] = 0.0
     elif "level" in config[noise]:
         config[noise].level = 0.0
-    else:
+    elif "scales" in config[noise]:
         for scale in config[noise].scales:
             was = config[noise].scales[scale]
             config[noise].scales[scale] = [0.0] * len(was) if hasattr(was, "__len__") else 0.0
@@ -185,20 +205,28 @@ def step(env, state, action):
         return env.step(state, jnp.asarray(action))
 
 
-def synchronised(env, state, words, **info):
+def synchronised(env, state, words, inputs=False, **info):
     """Their state with the simulation where ours is, and some of what they remember replaced.
 
     Args:
         env: their environment.
         state: their state.
         words: MuJoCo's integration state of ours.
+        inputs: whether controls and the places of what is moved by hand are ours as well.
         info: values of `state.info`.
     """
     simulation = state.data.simulation
     mujoco.mj_setState(env.mj_model, simulation, words, mujoco.mjtState.mjSTATE_INTEGRATION)
     now = snapshot(simulation)
-    data = state.data.replace(qpos=now.qpos, qvel=now.qvel)
+    names = ("qpos", "qvel", *(("ctrl", "mocap_pos", "mocap_quat") if inputs else ()))
+    data = state.data.replace(**{name: getattr(now, name) for name in names})
     return state.replace(data=data, info={**state.info, **info})
+
+
+def observed(env, state):
+    """What they observe in a state."""
+    with without_alarms():
+        return env._get_obs(state.data, state.info)
 
 
 @jax.tree_util.register_pytree_node_class

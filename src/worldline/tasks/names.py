@@ -60,6 +60,22 @@ TASKS = {
     "playground/go1-joystick-rough": Entry(
         "playground.go1_joystick:Go1JoystickRough", "Follow commands with a Go1 on rough ground."
     ),
+    "playground/panda-open-cabinet": Entry(
+        "playground.panda_open_cabinet:PandaOpenCabinet", "Pull a drawer open with a Panda.", 150
+    ),
+    "playground/panda-pick-cube": Entry(
+        "playground.panda_pick_cube:PandaPickCube", "Bring a cube to a target with a Panda.", 150
+    ),
+    "playground/panda-pick-cube-cartesian": Entry(
+        "playground.panda_pick_cube_cartesian:PandaPickCubeCartesian",
+        "Lift a cube with a Panda whose gripper moves in a plane.",
+        200,
+    ),
+    "playground/panda-pick-cube-orientation": Entry(
+        "playground.panda_pick_cube:PandaPickCubeOrientation",
+        "Bring a cube to a target and an orientation with a Panda.",
+        150,
+    ),
     "playground/spot-flat": Entry(
         "playground.spot_flat:SpotFlat", "Follow commands with Boston Dynamics' Spot."
     ),
