@@ -8,6 +8,7 @@ in MJX a step of another solver would differ more than any of these.
 import contextlib
 import functools
 import importlib
+import inspect
 import sys
 import types
 from pathlib import Path
@@ -37,6 +38,12 @@ PEERS = {
 
 #: The same of arms and hands.
 MANIPULATION = {
+    "playground/aloha-hand-over": ("aloha.handover", "HandOver", {}),
+    "playground/aloha-single-peg-insertion": (
+        "aloha.single_peg_insertion", "SinglePegInsertion", {}
+    ),
+    "playground/leap-cube-reorient": ("leap_hand.reorient", "CubeReorient", {}),
+    "playground/leap-cube-rotate-z": ("leap_hand.rotate_z", "CubeRotateZAxis", {}),
     "playground/panda-open-cabinet": ("franka_emika_panda.open_cabinet", "PandaOpenCabinet", {}),
     "playground/panda-pick-cube": ("franka_emika_panda.pick", "PandaPickCube", {}),
     "playground/panda-pick-cube-cartesian": (
@@ -44,6 +51,9 @@ MANIPULATION = {
     ),
     "playground/panda-pick-cube-orientation": (
         "franka_emika_panda.pick", "PandaPickCubeOrientation", {}
+    ),
+    "playground/panda-robotiq-push-cube": (
+        "franka_emika_panda_robotiq.push_cube", "PandaRobotiqPushCube", {}
     ),
 }  # fmt: skip
 
@@ -136,6 +146,11 @@ class _Model:
 
     def __init__(self, compiled, **_):
         self.compiled = compiled
+        for body in range(compiled.nbody):
+            # They change what a geom of a compiled model touches, and MJX looks at geoms alone.
+            for mask in ("contype", "conaffinity"):
+                geoms = getattr(compiled, f"geom_{mask}")[compiled.geom_bodyid == body]
+                getattr(compiled, f"body_{mask}")[body] = np.bitwise_or.reduce(geoms, initial=0)
 
     def __getattr__(self, name):
         return getattr(self.compiled, name)
@@ -224,9 +239,14 @@ def synchronised(env, state, words, inputs=False, **info):
 
 
 def observed(env, state):
-    """What they observe in a state."""
+    """What they observe in a state at a start."""
+    blank = {n: jnp.zeros_like(x) for n, x in state.info.items() if n.endswith("_history")}
+    known = {"data": state.data, "info": {**state.info, **blank}}
+    observe = getattr(env, "_get_single_obs", env._get_obs)
     with without_alarms():
-        return env._get_obs(state.data, state.info)
+        if "obs_history" in inspect.signature(observe).parameters:
+            known["obs_history"] = jnp.zeros_like(state.obs["state"])
+        return observe(*(known[name] for name in inspect.signature(observe).parameters))
 
 
 @jax.tree_util.register_pytree_node_class
@@ -249,16 +269,24 @@ class _Randomised:
 
 def randomised(name, keys):
     """The constants that their `domain_randomize` draws: `(n, ...)` by field."""
-    robot, _, _ = PEERS[name][0].partition(".")
+    if name in PEERS:
+        module = f"locomotion.{PEERS[name][0].partition('.')[0]}.randomize"
+        fields = (
+            "geom_friction", "body_ipos", "body_mass", "qpos0", "dof_frictionloss", "dof_armature",
+        )  # fmt: skip
+    else:
+        module = f"manipulation.{MANIPULATION[name][0]}"
+        fields = (
+            "geom_friction", "body_ipos", "body_mass", "body_inertia", "qpos0", "dof_frictionloss",
+            "dof_armature", "dof_damping", "actuator_gainprm", "actuator_biasprm",
+        )  # fmt: skip
     env = playground_env(name)
-    module = importlib.import_module(f"mujoco_playground._src.locomotion.{robot}.randomize")
-    fields = (
-        "geom_friction", "body_ipos", "body_mass", "qpos0", "dof_frictionloss", "dof_armature",
-    )  # fmt: skip
+    found = importlib.import_module(f"mujoco_playground._src.{module}")
     model = _Randomised(
         **{field: jnp.asarray(getattr(env.mj_model, field), jnp.float32) for field in fields},
         nbody=env.mj_model.nbody,
+        nu=env.mj_model.nu,
     )
     with without_alarms():
-        drawn, _ = module.domain_randomize(model, keys)
+        drawn, _ = found.domain_randomize(model, keys)
     return {field: np.asarray(getattr(drawn, field)) for field in fields}

@@ -211,10 +211,5 @@ class PandaPickCubeCartesian(PandaCubeTask):
             begun=jnp.asarray(True),
             words=draws(memory.words).words,
         )
-        clear = ~self.found(after, "box_hand_found")
-        metrics = {
-            **terms,
-            "no_box_collision": clear.astype(jnp.float32),
-            "out_of_bounds": gone.astype(jnp.float32),
-        }
+        metrics = {**terms, "out_of_bounds": gone.astype(jnp.float32)}
         return Outcome(jnp.where(memory.begun, gained, 0.0), gone | success, following, metrics)
