@@ -42,7 +42,6 @@ class AlohaTask(ManipulationTask):
         "train": {"steps": 20_000_000},
     }
 
-    fields = ("site_xpos", "site_xmat", "xpos", "xmat", "sensordata")
     camera = {"lookat": (0.0, 0.0, 0.2), "distance": 1.6, "azimuth": 90.0, "elevation": -25.0}
 
     def gripper(self, physics: PhysicsState, arm: str) -> Array:

@@ -96,6 +96,7 @@ class AlohaHandOver(AlohaTask):
     """For fingers that do not touch the table."""
 
     file = "aloha/xmls/mjx_hand_over.xml"
+    fields = ("site_xpos", "site_xmat", "xpos", "xmat", "sensordata")
 
     def start(self, key: Key) -> Start:
         """The arms at home, the box on the left of the table, its target on the right."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive
-from worldline.tasks.playground.manipulation import ManipulationTask, distance, nearness
-from worldline.types import Array, ArrayLike
+from worldline.tasks.playground.manipulation import ManipulationTask, NDArray, distance, nearness
+from worldline.types import Array
 
 SCENES = "franka_emika_panda/xmls"
 
@@ -80,7 +80,7 @@ class PandaTask(ManipulationTask):
         return nearness(distance(physics.qpos[:7], self.home[:7]), 1.0)
 
     def seen(
-        self, physics: PhysicsState, targets: Array, place: ArrayLike, axes: ArrayLike
+        self, physics: PhysicsState, targets: Array, place: Array, axes: Array | NDArray
     ) -> Array:
         """What a policy sees, `(nq + nv + 35,)`.
 
@@ -93,7 +93,7 @@ class PandaTask(ManipulationTask):
         hand, turn = self.gripper(physics), self.site_axes(physics, "gripper")
         thing, own = self.body(physics, self.thing), self.body_axes(physics, self.thing)
         parts = [physics.qpos, physics.qvel, hand, turn[1:].ravel(), own[1:].ravel()]
-        parts += [thing - hand, place - thing, (axes - own)[:2].ravel()]
+        parts += [thing - hand, place - thing, (jnp.asarray(axes) - own)[:2].ravel()]
         return jnp.concatenate([*parts, targets - physics.qpos[:8]])
 
     def moved(self, targets: Array, action: Array) -> Array:
@@ -112,7 +112,7 @@ class PandaCubeTask(PandaTask):
     """For a hand that does not touch the floor."""
 
     def terms(
-        self, physics: PhysicsState, place: Array, axes: ArrayLike, reached: Array
+        self, physics: PhysicsState, place: Array, axes: Array | NDArray, reached: Array
     ) -> dict[str, Array]:
         """The terms of the reward that tasks with a cube share, without their weights.
 

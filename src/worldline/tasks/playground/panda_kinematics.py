@@ -137,12 +137,12 @@ def _about_z(angle: Array) -> Array:
 
 def _second(angle: Array) -> Array:
     """The axes of the second joint in those of the first, `(3, 3)`."""
-    return np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]], np.float32) @ _about_z(angle)
+    return jnp.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]], jnp.float32) @ _about_z(angle)
 
 
 def _sixth_axes(angle: Array) -> Array:
     """The axes of the sixth joint in those of the fifth, `(3, 3)`."""
-    return np.array([[1, 0, 0], [0, 0, -1], [0, 1, 0]], np.float32) @ _about_z(angle)
+    return jnp.array([[1, 0, 0], [0, 0, -1], [0, 1, 0]], jnp.float32) @ _about_z(angle)
 
 
 def _arccos(cosine: Array) -> Array:

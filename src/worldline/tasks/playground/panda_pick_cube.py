@@ -59,7 +59,10 @@ class PandaPickCube(PandaCubeTask):
         """The arm at home, the cube somewhere on the floor, its target above."""
         place_key, target_key, turn_key = jax.random.split(key, 3)
         first = self.coordinates(self.thing)
-        middle, reach = self.home[first : first + 3], np.array([*self.cube_range, 0.0], np.float32)
+        middle, reach = (
+            jnp.asarray(self.home[first : first + 3]),
+            np.array([*self.cube_range, 0.0], np.float32),
+        )
         cube = middle + jax.random.uniform(place_key, (3,), jnp.float32, -reach, reach)
         low, high = jnp.array([self.lowest_target, self.highest_target], jnp.float32)
         memory = Memory(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.task import Outcome, Start
+from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive, Share
 from worldline.tasks.playground import rotations
@@ -179,6 +180,14 @@ class RobotiqPushCube(ManipulationTask):
     fields = ("site_xpos", "site_xmat", "xpos", "xquat", "sensordata")
     camera = {"lookat": (0.5, 0.0, 0.2), "distance": 2.0, "azimuth": 130.0, "elevation": -25.0}
 
+    def __post_init__(self) -> None:
+        for name in ("action_delay", "observation_delay"):
+            fewest, most = getattr(self, name)
+            if not 0 <= fewest <= most:
+                raise TaskError(f"{name} is {(fewest, most)}; give the fewest first, 0 or more")
+        if not len(self.target_ranges) == len(self.target_angles) > 0:
+            raise TaskError("target_ranges and target_angles must be as long, and not empty")
+
     @property
     def action_bounds(self) -> tuple[NDArray, NDArray]:
         """From -1 to 1 for each joint."""
@@ -189,11 +198,8 @@ class RobotiqPushCube(ManipulationTask):
         box_key, turn_key, target_key, angle_key, arm_key, memory_key = jax.random.split(key, 6)
         first, middle = self.coordinates("box"), self._middle
         box = self._place(box_key, jnp.float32(self.box_range)).at[2].set(middle[2])
-        up, spins = jnp.array([0.0, 0.0, 1.0]), (2 * jnp.pi, jnp.deg2rad(self.target_angles[0]))
-        turn, more = (
-            rotations.about(up, jax.random.uniform(k, (), jnp.float32, 0.0, spin))
-            for k, spin in zip((turn_key, angle_key), spins, strict=True)
-        )
+        turn = _about_vertical(turn_key, jnp.float32(2 * jnp.pi))
+        more = _about_vertical(angle_key, jnp.deg2rad(self.target_angles[0]))
         share = np.array(self.start_shares, np.float32)
         off = jax.random.uniform(arm_key, (7,), jnp.float32, share * _LOW, share * _HIGH)
         qpos = jnp.asarray(self.home).at[:7].add(off)
@@ -321,9 +327,8 @@ class RobotiqPushCube(ManipulationTask):
             jnp.array(values, jnp.float32) for values in (self.target_ranges, self.target_angles)
         )
         spin = jnp.deg2rad(angles[jnp.minimum(level, len(self.target_angles) - 1)])
-        angle = jax.random.uniform(angle_key, (), jnp.float32, 0.0, 1.0) * spin
         box = after.fields["xquat"][self.model.id("body", "box")]
-        turn = rotations.product(box, rotations.about(jnp.array([0.0, 0.0, 1.0]), angle))
+        turn = rotations.product(box, _about_vertical(angle_key, spin))
         reach = reaches[jnp.minimum(level, len(self.target_ranges) - 1)]
         seen = jnp.where(memory.begun, self.frame(before, memory), 0.0)
         return Memory(
@@ -401,3 +406,9 @@ def _direction(key: Key) -> Array:
     )
     across = jnp.sin(latitude)
     return jnp.stack([across * jnp.cos(longitude), across * jnp.sin(longitude), jnp.cos(latitude)])
+
+
+def _about_vertical(key: Key, most: Array) -> Array:
+    """A random turn about the vertical by up to an angle, rad, `(4,)`."""
+    share = jax.random.uniform(key, (), jnp.float32)
+    return rotations.about(np.array([0.0, 0.0, 1.0], np.float32), share * most)
