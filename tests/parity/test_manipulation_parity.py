@@ -184,7 +184,7 @@ PUSHED = {
     ),
     "playground/panda-pick-cube-orientation": _PICK,
     "playground/panda-robotiq-push-cube": (
-        {0: box_at_target, 1: box_at_gripper, 3: thrown("box", 4, 0, 0)}, {2: along(7, j6=1)}
+        {0: box_at_target, 1: box_at_gripper, 3: thrown("box", 6, 0, 3)}, {2: along(7, j6=4)}
     ),
 }  # fmt: skip
 
