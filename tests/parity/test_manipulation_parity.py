@@ -139,6 +139,11 @@ def box_at_gripper(env, start):
     return {"qpos": placed(start.physics.qpos, env, "box", place)}
 
 
+def box_at_border(env, start):
+    qpos = placed(start.physics.qpos, env, "box", [0.5, 0.66, 0.03])
+    return {"qpos": qpos, **thrown("box", 0, 2, 0)(env, start)}
+
+
 def peg_in_socket(env, start):
     qpos = placed(start.physics.qpos, env, "socket", [-0.05, 0.0, 0.15])
     return {"qpos": placed(qpos, env, "peg", [0.0, 0.0, 0.15])}
@@ -184,7 +189,7 @@ PUSHED = {
     ),
     "playground/panda-pick-cube-orientation": _PICK,
     "playground/panda-robotiq-push-cube": (
-        {0: box_at_target, 1: box_at_gripper, 3: thrown("box", 6, 0, 3)}, {2: along(7, j6=4)}
+        {0: box_at_target, 1: box_at_gripper, 3: box_at_border}, {2: along(7, j6=4)}
     ),
 }  # fmt: skip
 

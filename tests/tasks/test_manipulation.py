@@ -102,7 +102,8 @@ def test_a_cube_starts_in_the_hand_as_often_as_it_says():
 
 def test_the_fingers_are_late_by_a_random_time():
     task = load_task("playground/panda-pick-cube-cartesian", finger_delays=3)
-    memory = dataclasses.replace(task.start(jax.random.key(0)).memory, past=jnp.array([2.0, 3.0]))
+    start = jax.jit(task.start)(jax.random.key(0)).memory
+    memory = dataclasses.replace(start, past=jnp.array([2.0, 3.0]))
 
     def taken(key):
         own = dataclasses.replace(memory, words=jax.random.key_data(key))
@@ -119,7 +120,7 @@ def test_what_is_pushed_is_seen_and_done_late():
     """By any number of control steps from the fewest to the most; a start is seen at once."""
     task = load_task("playground/panda-robotiq-push-cube")
     physics = blank_state(task.model, reads_of(task), {})
-    start = task.start(jax.random.key(0)).memory
+    start = jax.jit(task.start)(jax.random.key(0)).memory
     memory = dataclasses.replace(
         start,
         asked=jnp.arange(1.0, 3.0)[:, None] * jnp.ones(7),
@@ -134,7 +135,8 @@ def test_what_is_pushed_is_seen_and_done_late():
         steps, counts = np.unique(values, return_counts=True)
         np.testing.assert_array_equal(steps, np.arange(fewest, most + 1))
         assert stats.chisquare(counts).pvalue > ALPHA
-    np.testing.assert_array_equal(task.observe(physics, memory), task.frame(physics, memory))
+    seen, frame = jax.jit(lambda m: (task.observe(physics, m), task.frame(physics, m)))(memory)
+    np.testing.assert_array_equal(seen, frame)
     with pytest.raises(TaskError, match=r"action_delay is \(2, 1\)"):
         load_task("playground/panda-robotiq-push-cube", action_delay=(2, 1))
     with pytest.raises(TaskError, match="target_ranges"):
