@@ -265,24 +265,24 @@ def following(peer, theirs, before, place, steps):
 def drawn_alike(env, peer, after):
     """Draws in their step what was drawn in ours, which led to `after`."""
     memory = after.memory
-    if hasattr(memory, "level"):
-        level = int(memory.level)
-
-        def target(_, reach):
-            assert reach == np.float32(env.task.target_ranges[level])
-            return memory.place
-
-        def turn(_, angle):
-            assert angle == np.float32(env.task.target_angles[level])
-            box = after.physics.fields["xquat"][env.model.id("body", "box")]
-            return rotations.product(rotations.inverse(box), memory.turn)
-
-        peer._get_rand_target_pos, peer._get_rand_target_quat = target, turn
 
     def normal(_, shape=()):
         return memory.jolts.direction if shape == (6,) else np.zeros(shape, np.float32)
 
-    with mock.patch("jax.random.normal", normal):
+    def target(_, reach):
+        assert reach == np.float32(env.task.target_ranges[memory.level])
+        return memory.place
+
+    def turn(_, angle):
+        assert angle == np.float32(env.task.target_angles[memory.level])
+        box = after.physics.fields["xquat"][env.model.id("body", "box")]
+        return rotations.product(rotations.inverse(box), memory.turn)
+
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(mock.patch("jax.random.normal", normal))
+        if hasattr(memory, "level"):
+            patches.enter_context(mock.patch.object(peer, "_get_rand_target_pos", target))
+            patches.enter_context(mock.patch.object(peer, "_get_rand_target_quat", turn))
         yield
 
 

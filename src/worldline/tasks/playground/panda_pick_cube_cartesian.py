@@ -162,7 +162,7 @@ class PandaPickCubeCartesian(PandaCubeTask):
         """The action, `(3,)`, with what was asked of the fingers a random time ago."""
         asked = jnp.concatenate([action[2:], memory.past])
         delay = jax.random.randint(draws(memory.words).command, (), 0, self.finger_delays)
-        return action.at[2].set(asked[delay])
+        return jnp.concatenate([action[:2], asked[delay][None]])
 
     def _moved(self, action: Array, memory: Memory) -> tuple[Array, Array, Array]:
         """After an action the targets of servos and gripper, and whether that is out of reach."""
