@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import functools
 import importlib
+import inspect
 import shutil
 import sys
 import tempfile
@@ -53,10 +54,31 @@ PEERS = {
     },
 }  # fmt: skip
 
+#: The same of arms and hands.
+MANIPULATION = {
+    "playground/aloha-hand-over": ("aloha.handover", "HandOver", {}),
+    "playground/aloha-single-peg-insertion": (
+        "aloha.single_peg_insertion", "SinglePegInsertion", {}
+    ),
+    "playground/leap-cube-reorient": ("leap_hand.reorient", "CubeReorient", {}),
+    "playground/leap-cube-rotate-z": ("leap_hand.rotate_z", "CubeRotateZAxis", {}),
+    "playground/panda-open-cabinet": ("franka_emika_panda.open_cabinet", "PandaOpenCabinet", {}),
+    "playground/panda-pick-cube": ("franka_emika_panda.pick", "PandaPickCube", {}),
+    "playground/panda-pick-cube-cartesian": (
+        "franka_emika_panda.pick_cartesian", "PandaPickCubeCartesian", {}
+    ),
+    "playground/panda-pick-cube-orientation": (
+        "franka_emika_panda.pick", "PandaPickCubeOrientation", {}
+    ),
+    "playground/panda-robotiq-push-cube": (
+        "franka_emika_panda_robotiq.push_cube", "PandaRobotiqPushCube", {}
+    ),
+}  # fmt: skip
+
 #: The fields of MjData that their tasks read.
 _FIELDS = (
-    "actuator_force", "ctrl", "qacc", "qfrc_actuator", "qpos", "qvel", "sensordata", "site_xmat",
-    "site_xpos", "xfrc_applied", "xpos",
+    "actuator_force", "ctrl", "mocap_pos", "mocap_quat", "qacc", "qfrc_actuator", "qpos", "qvel",
+    "sensordata", "site_xmat", "site_xpos", "xfrc_applied", "xmat", "xpos", "xquat",
 )  # fmt: skip
 
 
@@ -73,7 +95,8 @@ class Data(SimpleNamespace):
 def snapshot(data: mujoco.MjData) -> Data:
     """The fields of a simulation as they are now."""
     fields = {name: jnp.asarray(np.array(getattr(data, name)), jnp.float32) for name in _FIELDS}
-    fields["site_xmat"] = fields["site_xmat"].reshape(-1, 3, 3)
+    for name in ("site_xmat", "xmat"):
+        fields[name] = fields[name].reshape(-1, 3, 3)
     return Data(**fields, simulation=data)
 
 
@@ -87,13 +110,14 @@ class Stepped:
     velocity: np.ndarray | None = None
 
     @classmethod
-    def make_data(cls, model, qpos=None, qvel=None, ctrl=None, **_):
+    def make_data(cls, model, **given):
         data = mujoco.MjData(model)
-        for name, value in {"qpos": qpos, "qvel": qvel, "ctrl": ctrl}.items():
-            if value is not None:
-                getattr(data, name)[:] = value
+        for name in ("qpos", "qvel", "ctrl", "mocap_pos", "mocap_quat"):
+            if given.get(name) is not None:
+                getattr(data, name)[:] = given[name]
         if cls.start is not None:
             mujoco.mj_setState(model, data, cls.start, mujoco.mjtState.mjSTATE_INTEGRATION)
+            mujoco.mj_forward(model, data)  # arms and hands leave that out
         return snapshot(data)
 
     @staticmethod
@@ -110,7 +134,8 @@ class Stepped:
         if cls.velocity is not None:  # the same to the last bit: at some contacts it decides much
             np.testing.assert_allclose(data.qvel, cls.velocity, 1e-5, 1e-6)
             simulation.qvel[:] = cls.velocity
-        simulation.xfrc_applied[:] = data.xfrc_applied
+        for name in ("xfrc_applied", "mocap_pos", "mocap_quat"):
+            getattr(simulation, name)[:] = getattr(data, name)
         mujoco.mj_step(model.compiled, simulation, n_substeps)
         return snapshot(simulation)
 
@@ -124,7 +149,11 @@ def _playground():
         module = types.ModuleType(f"mujoco_playground{name}")
         module.__path__ = [str(folder.joinpath(*name.split(".")))]
         sys.modules.setdefault(module.__name__, module)
-    for parent, child in (("mujoco_playground", "_src"), ("mujoco_playground._src", "locomotion")):
+    for parent, child in (
+        ("mujoco_playground", "_src"),
+        ("mujoco_playground._src", "locomotion"),
+        ("mujoco_playground._src", "manipulation"),
+    ):
         setattr(sys.modules[parent], child, sys.modules[f"{parent}.{child}"])
     mjx_env = importlib.import_module("mujoco_playground._src.mjx_env")
     mjx_env.MENAGERIE_PATH = type(mjx_env.MENAGERIE_PATH)(str(_menagerie()))
@@ -153,6 +182,11 @@ class _Model:
 
     def __init__(self, compiled, **_):
         self.compiled = compiled
+        for body in range(compiled.nbody):
+            # They change what a geom of a compiled model touches, and MJX looks at geoms alone.
+            for mask in ("contype", "conaffinity"):
+                geoms = getattr(compiled, f"geom_{mask}")[compiled.geom_bodyid == body]
+                getattr(compiled, f"body_{mask}")[body] = np.bitwise_or.reduce(geoms, initial=0)
 
     def __getattr__(self, name):
         return getattr(self.compiled, name)
@@ -166,8 +200,9 @@ def playground_env(name: str, overrides=None):
         overrides: of their configuration.
     """
     _playground()
-    module, cls, arguments = PEERS[name]
-    found = importlib.import_module(f"mujoco_playground._src.locomotion.{module}")
+    kind = "locomotion" if name in PEERS else "manipulation"
+    module, cls, arguments = {**PEERS, **MANIPULATION}[name]
+    found = importlib.import_module(f"mujoco_playground._src.{kind}.{module}")
     config = found.default_config()
     for noise in ("noise_config", "obs_noise"):
         if noise in config:
@@ -182,7 +217,7 @@ def _silence(config, noise):
         config[noise] = 0.0
     elif "level" in config[noise]:
         config[noise].level = 0.0
-    else:
+    elif "scales" in config[noise]:
         for scale in config[noise].scales:
             was = config[noise].scales[scale]
             config[noise].scales[scale] = [0.0] * len(was) if hasattr(was, "__len__") else 0.0
@@ -192,8 +227,14 @@ def _silence(config, noise):
 def without_alarms():
     """Their code mixes dtypes, and is not to be stopped for it; nor compiled, as it runs once."""
     alarms = jax.numpy_dtype_promotion("standard"), jax.debug_key_reuse(False)
-    with alarms[0], alarms[1], mock.patch("jax.lax.cond", _cond):
+    patches = mock.patch("jax.lax.cond", _cond), mock.patch("jax.numpy.clip", _clip)
+    with alarms[0], alarms[1], patches[0], patches[1]:
         yield
+
+
+def _clip(x, low=None, high=None, a_max=None, clip=jnp.clip):
+    """With a name of an argument that JAX no longer has."""
+    return clip(x, low, high if a_max is None else a_max)
 
 
 def _cond(which, yes, no, *operands):
@@ -251,20 +292,33 @@ def _feet_found(env):
         yield
 
 
-def synchronised(env, state, words, **info):
+def synchronised(env, state, words, inputs=False, **info):
     """Their state with the simulation where ours is, and some of what they remember replaced.
 
     Args:
         env: their environment.
         state: their state.
         words: MuJoCo's integration state of ours.
+        inputs: whether controls and the places of what is moved by hand are ours as well.
         info: values of `state.info`.
     """
     simulation = state.data.simulation
     mujoco.mj_setState(env.mj_model, simulation, words, mujoco.mjtState.mjSTATE_INTEGRATION)
     now = snapshot(simulation)
-    data = state.data.replace(qpos=now.qpos, qvel=now.qvel)
+    names = ("qpos", "qvel", *(("ctrl", "mocap_pos", "mocap_quat") if inputs else ()))
+    data = state.data.replace(**{name: getattr(now, name) for name in names})
     return state.replace(data=data, info={**state.info, **info})
+
+
+def observed(env, state):
+    """What they observe in a state at a start."""
+    blank = {n: jnp.zeros_like(x) for n, x in state.info.items() if n.endswith("_history")}
+    known = {"data": state.data, "info": {**state.info, **blank}}
+    observe = getattr(env, "_get_single_obs", env._get_obs)
+    with without_alarms():
+        if "obs_history" in inspect.signature(observe).parameters:
+            known["obs_history"] = jnp.zeros_like(state.obs["state"])
+        return observe(*(known[name] for name in inspect.signature(observe).parameters))
 
 
 @jax.tree_util.register_pytree_node_class
@@ -287,19 +341,26 @@ class _Randomised:
 
 def randomised(name, keys):
     """The constants that their `domain_randomize` draws: `(n, ...)` by field."""
-    robot, _, _ = PEERS[name][0].partition(".")
+    if name in PEERS:
+        module = f"locomotion.{PEERS[name][0].partition('.')[0]}.randomize"
+        fields = (
+            "geom_friction", "pair_friction", "body_ipos", "body_mass", "qpos0", "dof_frictionloss",
+            "dof_armature", "dof_damping", "actuator_gainprm", "actuator_biasprm",
+        )  # fmt: skip
+    else:
+        module = f"manipulation.{MANIPULATION[name][0]}"
+        fields = (
+            "geom_friction", "body_ipos", "body_mass", "body_inertia", "qpos0", "dof_frictionloss",
+            "dof_armature", "dof_damping", "actuator_gainprm", "actuator_biasprm",
+        )  # fmt: skip
     env = playground_env(name)
-    module = importlib.import_module(f"mujoco_playground._src.locomotion.{robot}.randomize")
-    fields = (
-        "geom_friction", "pair_friction", "body_ipos", "body_mass", "qpos0", "dof_frictionloss",
-        "dof_armature", "dof_damping", "actuator_gainprm", "actuator_biasprm",
-    )  # fmt: skip
+    found = importlib.import_module(f"mujoco_playground._src.{module}")
     model = _Randomised(
         **{field: jnp.asarray(getattr(env.mj_model, field), jnp.float32) for field in fields},
         nbody=env.mj_model.nbody,
         nu=env.mj_model.nu,
     )
     with without_alarms():
-        drawn, axes = module.domain_randomize(model, keys)
+        drawn, axes = found.domain_randomize(model, keys)
     own = [field for field in fields if getattr(axes, field) == 0]
     return {field: np.asarray(getattr(drawn, field)) for field in own}

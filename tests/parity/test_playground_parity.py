@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from playground_peer import (
+    MANIPULATION,
     PEERS,
     playground_env,
     randomised,
@@ -156,7 +157,8 @@ every_task = pytest.mark.parametrize(
 
 
 def test_every_task_is_compared():
-    assert set(PEERS) == {name for name in list_tasks() if name.startswith("playground/")}
+    ours = {name for name in list_tasks() if name.startswith("playground/")}
+    assert {*PEERS, *MANIPULATION} == ours
 
 
 def their_env(name):

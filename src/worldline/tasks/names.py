@@ -42,6 +42,13 @@ TASKS = {
     ),
     "gym/swimmer": Entry("gym.runners:Swimmer", "Swim along x as a chain of three links."),
     "gym/walker2d": Entry("gym.walkers:Walker2d", "Walk along x on two legs, in a plane."),
+    "playground/aloha-hand-over": Entry(
+        "playground.aloha_hand_over:AlohaHandOver", "Hand a box from arm to arm of ALOHA.", 250
+    ),
+    "playground/aloha-single-peg-insertion": Entry(
+        "playground.aloha_peg_insertion:AlohaPegInsertion",
+        "Put a peg into a socket with both arms of ALOHA.",
+    ),
     "playground/apollo-joystick-flat": Entry(
         "playground.apollo_joystick:ApolloJoystickFlat", "Follow commands with Apptronik's Apollo."
     ),
@@ -84,8 +91,35 @@ TASKS = {
         "playground.h1_joystick:H1JoystickGaitTracking",
         "Follow commands with an H1 in its gait.",
     ),
+    "playground/leap-cube-reorient": Entry(
+        "playground.leap_reorient:LeapCubeReorient", "Turn a cube in a LEAP hand to goals."
+    ),
+    "playground/leap-cube-rotate-z": Entry(
+        "playground.leap_rotate_z:LeapCubeRotateZ", "Spin a cube in a LEAP hand.", 500
+    ),
     "playground/op3-joystick": Entry(
         "playground.op3_joystick:Op3Joystick", "Follow commands with Robotis' small humanoid OP3."
+    ),
+    "playground/panda-open-cabinet": Entry(
+        "playground.panda_open_cabinet:PandaOpenCabinet", "Pull a drawer open with a Panda.", 150
+    ),
+    "playground/panda-pick-cube": Entry(
+        "playground.panda_pick_cube:PandaPickCube", "Bring a cube to a target with a Panda.", 150
+    ),
+    "playground/panda-pick-cube-cartesian": Entry(
+        "playground.panda_pick_cube_cartesian:PandaPickCubeCartesian",
+        "Lift a cube with a Panda whose gripper moves in a plane.",
+        200,
+    ),
+    "playground/panda-pick-cube-orientation": Entry(
+        "playground.panda_pick_cube:PandaPickCubeOrientation",
+        "Bring a cube to a target and an orientation with a Panda.",
+        150,
+    ),
+    "playground/panda-robotiq-push-cube": Entry(
+        "playground.robotiq_push_cube:RobotiqPushCube",
+        "Push a box to targets with a Panda and a Robotiq gripper.",
+        3000,
     ),
     "playground/spot-flat": Entry(
         "playground.spot_flat:SpotFlat", "Follow commands with Boston Dynamics' Spot."
