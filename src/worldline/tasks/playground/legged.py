@@ -144,6 +144,10 @@ class LeggedTask(Task):
         """From -1 to 1 for each joint."""
         return -np.ones(self.model.nu, np.float32), np.ones(self.model.nu, np.float32)
 
+    def without_noise(self) -> LeggedTask:
+        """The same task without noise of the observation."""
+        return dataclasses.replace(self, noise_level=0.0)
+
     def within_range(self, targets: ArrayLike) -> Array:
         """The nearest targets that the servos can be given, `(nu,)`, rad."""
         low, high = self.model.ctrlrange.T
