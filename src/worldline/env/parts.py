@@ -188,8 +188,7 @@ def part_named(task: Task, name: str) -> Placed:
     kind, names = type(task).__name__, [part.name for part in parts]
     if not names:
         raise TaskError(f"{kind} does not name the parts of its state, and so has no {name!r}")
-    hint = did_you_mean(name, names) or f"; it has {', '.join(names)}"
-    raise TaskError(f"{kind} has no part {name!r} of its state{hint}")
+    raise TaskError(f"{kind} has no part {name!r} of its state{did_you_mean(name, names)}")
 
 
 def check_parts(task: Task, obs: Any) -> None:

@@ -84,7 +84,7 @@ def _converted(
         return policy.to_action(distribution.mean), *jax.tree.leaves(after)
 
     numbers = range(len(memory))
-    rows = 1 if image_names(keys) else jax.export.symbolic_shape("B")[0]
+    rows = jax.export.symbolic_shape("B")[0]
     specs = [_part(space, key, rows) for key in keys]
     specs += [jax.ShapeDtypeStruct((rows, *part.shape[1:]), part.dtype) for part in memory]
     names = [*keys, *(f"memory_{i}" for i in numbers)]
