@@ -226,13 +226,11 @@ def _rows(model: Model, part: ActionPart) -> Iterator[dict[str, Any]]:
 def _actuator(model: Model, index: int) -> dict[str, Any]:
     """The joint, the gains and the largest torque of an actuator."""
     mj = model.mj
-    of_joint = mj.actuator_trntype[index] in (
-        mujoco.mjtTrn.mjTRN_JOINT,
-        mujoco.mjtTrn.mjTRN_JOINTINPARENT,
-    )
+    kinds = mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT
+    of_joint = int(mj.actuator_trntype[index]) in map(int, kinds)
     joint = int(mj.actuator_trnid[index, 0]) if of_joint else -1
     gear = abs(float(mj.actuator_gear[index, 0])) or 1.0
-    servo = mj.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_AFFINE
+    servo = int(mj.actuator_biastype[index]) == int(mujoco.mjtBias.mjBIAS_AFFINE)
     damping = -float(mj.actuator_biasprm[index, 2]) if servo else 0.0
     if of_joint and servo and not damping:  # some models have it at the joint
         damping = float(np.ravel(mj.dof_damping[mj.jnt_dofadr[joint]])[0])

@@ -26,7 +26,7 @@ from worldline.learn.policy import Policy
 from worldline.model import Model
 from worldline.physics.native.engine import NativePhysics
 from worldline.rendering.camera import is_image
-from worldline.types import NDArray
+from worldline.types import Key, NDArray
 
 ONNX_FILE, CONTRACT_FILE, REFERENCE_FILE = "policy.onnx", "contract.json", "reference.npz"
 PROGRAM_FILE = "run_policy.py"
@@ -40,7 +40,7 @@ def export_folder(
     *,
     run: str = "",
     seconds: float = 10.0,
-    seed: int = 0,
+    key: Key | None = None,
 ) -> float:
     """Writes all that a controller needs to run a policy.
 
@@ -58,7 +58,7 @@ def export_folder(
         training: what else the contract shall say of how the policy was made, in types of JSON.
         run: where the policy comes from, for the metadata.
         seconds: how long the reference episode is, at most.
-        seed: decides its start.
+        key: decides its start; None: `jax.random.key(0)`.
 
     Returns:
         The largest difference between an action of `policy.onnx` and of the policy.
@@ -77,7 +77,7 @@ def export_folder(
         with whole_file(folder / CONTRACT_FILE) as file:
             file.write(json.dumps(contract, indent=1).encode() + b"\n")
         with whole_file(folder / REFERENCE_FILE) as file:
-            episode: Any = reference_episode(env, policy, contract, seconds, seed)
+            episode: Any = reference_episode(env, policy, contract, seconds, key)
             np.savez(file, **episode)
         shutil.copyfile(Path(__file__).with_name(PROGRAM_FILE), folder / PROGRAM_FILE)
     return worst
@@ -124,7 +124,7 @@ def _alone(text: str, model: Model) -> bool:
 
 
 def reference_episode(
-    env: Env, policy: Policy, contract: Mapping[str, Any], seconds: float, seed: int = 0
+    env: Env, policy: Policy, contract: Mapping[str, Any], seconds: float, key: Key | None = None
 ) -> dict[str, NDArray]:
     """An episode of a policy without noise and disturbances, on the native engine.
 
@@ -133,7 +133,7 @@ def reference_episode(
         policy: the policy.
         contract: of `contract_of`.
         seconds: how long it is; shorter where the episode ends.
-        seed: decides its start.
+        key: decides its start; None: `jax.random.key(0)`.
 
     Returns:
         `start`, MuJoCo's integration state; for T steps `qpos`, `(T, nq)`, after each; `action`,
@@ -144,7 +144,7 @@ def reference_episode(
     config = dataclasses.replace(env.config, physics="native", disturbances=(), not_stored=())
     exact = Env.from_config(quiet, config)
     step = jax.jit(exact.step)
-    state: EnvState = jax.jit(exact.reset)(jax.random.key(seed))
+    state: EnvState = jax.jit(exact.reset)(jax.random.key(0) if key is None else key)
     states, rows = [_integration(exact, state)], dict[str, list[NDArray]]()
     keys = [key for key in policy.obs_keys if not is_image(key)]
     memory = policy.start()

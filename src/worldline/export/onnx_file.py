@@ -15,7 +15,7 @@ from gymnasium import spaces
 from worldline.errors import ExportError, MissingExtraError, RunError
 from worldline.files import whole_file
 from worldline.learn.policy import Policy
-from worldline.rendering.camera import image_names, is_image
+from worldline.rendering.camera import is_image
 from worldline.types import NDArray
 
 #: The largest difference that the file's actions may have from the policy's, relative and absolute.
