@@ -97,6 +97,7 @@ def check_the_same(folder, env, policy, seconds, *, actions=1e-5, places=1e-5, *
     said, log, went = run_in_plain_mujoco(folder, "--check")
     reference = dict(np.load(folder / "reference.npz"))
     assert "action: " in said
+    went = went[env.action_repeat - 1 :: env.action_repeat]
     # It acts in earnest, for the whole time.
     assert np.abs(reference["action"]).mean() > 0.02
     assert len(log["action"]) == len(reference["action"]) == len(went)

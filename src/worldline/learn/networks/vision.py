@@ -225,4 +225,5 @@ class ImageEncoder(eqx.Module):
 def joined(obs: Observed, features: Mapping[str, Array]) -> Array:
     """The numbers of an observation, then the features of its images by name, `(..., n)`."""
     seen = [features[name] for name in sorted(obs) if name != "state"]
-    return jnp.concatenate([obs["state"], *seen], axis=-1) if seen else obs["state"]
+    numbers = [obs["state"]] if obs["state"].shape[-1] or not seen else []  # ONNX has no empty ones
+    return jnp.concatenate([*numbers, *seen], axis=-1)
