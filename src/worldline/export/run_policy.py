@@ -142,7 +142,7 @@ def main() -> None:
     log = list(itertools.islice(control(contract, session, robot), len(was["action"])))
     rows: Any = {name: np.array([it[name] for it in log]) for name in log[0]}
     np.savez(folder / "log.npz", **rows)
-    for name in rows if given.check else ():
+    for name in sorted(rows.keys() & {*was.files}) if given.check else ():
         print(f"{name}: {np.abs(np.float64(rows[name]) - was[name]).max():.1e} away at most")
 
 
