@@ -122,6 +122,11 @@ class ObservationNoise(_Noise):
         if not isinstance(obs, dict):
             if not isinstance(self.std, Mapping):
                 return obs + self.std * jax.random.normal(memory.key, obs.shape, jnp.float32)
+            if STATE in self.std or not task.observation_parts:
+                raise TaskError(
+                    "the observation is an array; give ObservationNoise one number, or names of "
+                    "parts that the task declares"
+                )
             return self._by_name(task, memory, {STATE: obs})[STATE]
         return self._by_name(task, memory, obs)
 
