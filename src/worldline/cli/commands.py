@@ -280,49 +280,10 @@ class Export(_OfRun):
 
     def execute(self) -> None:
         """Writes the folder or the file, and prints what is in it."""
-        from worldline.export.deployment import export_folder
-        from worldline.export.onnx_file import save_onnx
+        from worldline.cli.exporting import export_run
 
-        folder, env, policy = self.open()
-        out = self.out or folder.path / "deploy"
-        if out.suffix == ".onnx":
-            worst = save_onnx(out, policy, env.observation_space)
-        else:
-            worst = export_folder(out, env, policy, self._training(folder), run=str(folder.path))
-        print(f"{out}: its actions differ from the policy's by {worst:.1g} at most")
-        space = env.observation_space
-        parts = dict(space.spaces) if hasattr(space, "spaces") else {"state": space}
-        for name in policy.obs_keys:
-            print(f"  {name}, of each world {parts[name].shape}")
-        print(f"  -> action, of each world {policy.low.shape}")
-        if out.suffix != ".onnx":
-            self._print_next(out)
-
-    def _training(self, folder: RunFolder) -> dict[str, Any]:
-        """What the contract says of how the policy was made."""
-        from worldline.export.policy_file import policy_about, policy_file
-
-        config, about = folder.config, policy_about(policy_file(folder.path, self.checkpoint))
-        kept = ("task", "options", "env", "domain", "context", "algorithm", "seed")
-        return {
-            **{name: config[name] for name in kept if name in config},
-            **{name: about[name] for name in ("step", "return") if name in about},
-            "versions": folder.versions,
-        }
-
-    def _print_next(self, out: Path) -> None:
-        """Prints what a reader can do with the folder, or what the task does not say."""
-        import json
-
-        contract = json.loads((out / "contract.json").read_text())
-        unknown = [part["name"] for part in contract["observation"] if part["source"] == "task"]
-        unknown += [part["name"] for part in contract["action"]["parts"] if part["kind"] == "task"]
-        program = f"python {out / 'run_policy.py'}"
-        if unknown:
-            names = ", ".join(unknown)
-            print(f"  only the task knows {names}: write them in RobotIO of {program}")
-        else:
-            print(f"  `{program} --check` repeats an episode of the policy without Worldline")
+        for line in export_run(*self.open(), self.out, self.checkpoint):
+            print(line)
 
 
 @dataclasses.dataclass(frozen=True)

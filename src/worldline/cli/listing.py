@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from worldline.env.parts import STATE
 from worldline.env.task import Task, reads_of
 from worldline.errors import MissingExtraError, VariationError, WorldlineError
 from worldline.model import Model
@@ -90,9 +91,10 @@ def fields_of(name: str) -> Iterator[str]:
 
 def _parts(task: Task) -> Iterator[str]:
     """The parts of the observation and of the action, as far as the task names them."""
-    row = "  {:26} {:>4}  {:18} {}"
+    row = "  {:30} {:>3}  {:16} {}"
     for key, parts in task.observation_parts.items():
-        yield f"\nparts of {key!r}, for --noise and --history: numbers, unit, what they are"
+        use = ", for --noise and --history" if key == STATE else ""
+        yield f"\nparts of {key!r}{use}: numbers, unit, what they are"
         for part in parts:
             about = f"{part.source} of {', '.join(part.of)}" if part.of else part.source
             if part.scale != 1.0:

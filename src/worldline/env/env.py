@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.actions import checked_action
 from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
 from worldline.env.disturb import DISTURBANCES, Disturbance, disturbed, undisturbed
@@ -20,7 +21,7 @@ from worldline.env.observer import Observer
 from worldline.env.parts import check_parts
 from worldline.env.starts import chosen_parts, start_physics
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
-from worldline.errors import ActionError, ConfigError
+from worldline.errors import ConfigError
 from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
 from worldline.parallel.devices import cpu_device, default_device
@@ -399,21 +400,7 @@ class Env:
         Raises:
             ActionError: a wrong shape or dtype; or outside of `jit`, a value that is not finite.
         """
-        array = action if isinstance(action, jax.Array) else np.asarray(action)
-        shape, wanted = array.shape, (*lead, *self.action_low.shape)
-        if shape != wanted:
-            raise ActionError(f"the action has shape {shape}; this environment takes {wanted}")
-        if array.dtype.kind != "f" and not jnp.issubdtype(array.dtype, jnp.floating):
-            raise ActionError(f"the action has dtype {array.dtype}; give floating point numbers")
-        if not isinstance(array, jax.core.Tracer):
-            finite = np.isfinite(np.asarray(array))
-            if not finite.all():
-                where = tuple(int(i) for i in np.argwhere(~finite)[0])
-                value = np.asarray(array)[where]
-                raise ActionError(f"the action at index {where} is {value}; it must be finite")
-        if isinstance(array, jax.Array):
-            return jnp.asarray(array, jnp.float32)
-        return np.array(array, np.float32)
+        return checked_action(action, (*lead, *self.action_low.shape))
 
     def begin(
         self,
