@@ -16,11 +16,16 @@ INSTALLED = $(VENV)/.installed$(subst $(COMMA),-,$(extras))
 # dm_control's own environments load with MuJoCo 3 alone: tests against them, and against Playground's
 # tasks, which need more libraries, have a home of their own.
 PARITY  := .parity-venv
-UV      := $(shell command -v uv)
-pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations 15
-pip_in   = $(if $(UV),$(UV) pip install --python $(1)/bin/python,$(1)/bin/python -m pip install)
+# What somebody has who installs the wheel.
+NEWCOMER := .newcomer-venv
+DURATIONS ?= 15
+pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations $(DURATIONS)
+# Installs into an environment: quickly with uv, or as pip is set up here if uv cannot.
+install  = $(1)/bin/python -m pip install --quiet uv && \
+	{ $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(2) || \
+	$(1)/bin/python -m pip install --quiet $(2); }
 
-.PHONY: help train test fast part core nightly parity check format bench docs build clean
+.PHONY: help train test fast part core nightly parity newcomer check format bench docs build clean
 
 help:
 	@echo "make train    install, then train $(TASK) and show the result"
@@ -30,13 +35,13 @@ help:
 	@echo "make check    lint, format check and strict types"
 	@echo "make bench    every published figure, against its peers (long)"
 	@echo "make docs     the documentation, as a site in site/"
-	@echo "make build    build the wheel and smoke-test it in an environment of its own"
+	@echo "make build    build the wheel, and install it in an environment of its own"
+	@echo "make newcomer run the README and the tutorial with the wheel alone"
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(if $(torch),$(BIN)/python -m pip install --quiet $(torch))
-	$(BIN)/python -m pip install --quiet --editable '.[dev$(extras)]'
+	$(call install,$(VENV),--editable '.[dev$(extras)]')
 	@# On Python 3.13 without its dependencies, one of which has no wheel there; nothing here needs it.
 	$(BIN)/python -m pip install --quiet --no-deps 'dm-control>=1.0.50'
 	@# gymnax asks for a Gymnasium of before; see docs/guides/gymnax.md.
@@ -72,13 +77,14 @@ nightly: test parity
 	$(PARITY)/bin/python -m pytest -n auto --dist loadgroup -m exhaustive tests/parity
 	$(PARITY)/bin/python -m pytest -n auto tests/physics/test_every_field.py -k native
 	$(pytest) -m exhaustive
+	$(MAKE) newcomer WALK=full
 
 $(PARITY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(PARITY)
-	$(call pip_in,$(PARITY)) --quiet mujoco==3.17.0 dm-control==1.0.50 \
-		mujoco-mjx==3.17.0 flax ml-collections pytest pytest-xdist hypothesis --editable '.[robots]'
+	$(call install,$(PARITY),mujoco==3.17.0 dm-control==1.0.50 mujoco-mjx==3.17.0 flax \
+		ml-collections pytest pytest-xdist hypothesis --editable '.[robots]')
 	@# Its code alone: no other simulators and learners, which the tests do not import.
-	$(call pip_in,$(PARITY)) --quiet --no-deps playground==0.2.0
+	$(call install,$(PARITY),--no-deps playground==0.2.0)
 	@touch $@
 
 parity: $(PARITY)/.installed
@@ -99,16 +105,21 @@ bench: $(INSTALLED)
 	$(BIN)/worldline bench train
 
 docs: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(call install,$(VENV),--editable '.[docs]')
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python docs/check_site.py site
 
 build: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet build
-	$(BIN)/python -m build --quiet --outdir dist
-	$(PYTHON) -m venv --clear .build-venv
-	.build-venv/bin/python -m pip install --quiet dist/*.whl
-	.build-venv/bin/worldline list
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv --clear $(NEWCOMER)
+	$(call install,$(NEWCOMER),dist/*.whl)
+
+# The README and the first pages as somebody runs them who has the wheel alone; WALK=full: with their
+# own numbers of steps.
+WALK ?= short
+newcomer: build
+	PYTHONPATH=tests $(BIN)/python tests/newcomer/walk.py $(NEWCOMER)/bin/python $(if $(findstring full,$(WALK)),--full)
 
 clean:
-	rm -rf $(VENV) $(CORE) $(PARITY) .build-venv dist site runs
+	rm -rf $(VENV) $(CORE) $(PARITY) $(NEWCOMER) dist site runs

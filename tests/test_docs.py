@@ -6,13 +6,29 @@ import shlex
 import sys
 import types
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import pytest
 
+import worldline.bridges.gymnasium  # its ids: here Worldline is imported before Gymnasium
 import worldline.report
 import worldline.train.run
+from pages import (
+    NOT_RUN,
+    PAGES,
+    PATCHES,
+    README,
+    ROOT,
+    SHORT,
+    Block,
+    all_blocks,
+    blocks,
+    example_of,
+    lines,
+    name,
+    shortened,
+)
 from worldline.cli import commands
 from worldline.cli import main as cli
 from worldline.cli.arguments import parse, take_task, train_settings
@@ -24,66 +40,7 @@ from worldline.report.video import Clip
 from worldline.tasks import registry
 from worldline.tasks.registry import list_tasks, make
 
-ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-#: Has a test of its own.
-PATCHES = ROOT / "docs" / "contributing.md"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-
-#: Commands that need peers.
-NOT_RUN = ("bench",)
-
-#: Code, and the comments above it. `not run: WHY` takes it out of all tests, and `not as written:
-#: WHY` out of the nightly ones; `learns: EXPRESSION` is true after the code has run as written;
-#: `FILE` is an example, which the code must equal and which has a test of its own.
-_FENCE = re.compile(
-    r"(?P<notes>(?:^<!-- [^\n]+? -->\n)*)^```(?P<kind>\w+)\n(?P<code>.*?)^```$", re.M | re.S
-)
-
-
-class Block(NamedTuple):
-    """Code of a page."""
-
-    kind: str
-    code: str
-    line: int
-    section: str
-    """The heading that it stands under."""
-    notes: dict[str, str]
-    """The comments above it: what stands before the colon, and after it."""
-
-
-def all_blocks(page: Path) -> list[Block]:
-    """The code of a page."""
-    text = page.read_text()
-    found = []
-    for fence in _FENCE.finditer(text):
-        notes = re.findall(r"<!-- ([^:\n]+?)(?:: ([^\n]+))? -->", fence["notes"])
-        headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", text[: fence.start()]), re.M)
-        line = text.count("\n", 0, fence.start("code"))
-        section = headings[-1] if headings else ""
-        found.append(Block(fence["kind"], fence["code"], line, section, dict(notes)))
-    return found
-
-
-def example_of(block: Block) -> str | None:
-    """The example that a block shows, such as `examples/memory.py`."""
-    return next((note for note in block.notes if note.startswith("examples/")), None)
-
-
-def blocks(page: Path) -> list[Block]:
-    """The Python and shell code of a page that is run."""
-    return [
-        block
-        for block in all_blocks(page)
-        if block.kind in ("python", "sh") and "not run" not in block.notes and not example_of(block)
-    ]
-
-
-def shortened(code: str) -> str:
-    """The code with one update in place of a training run."""
-    return re.sub(r"\bsteps=[\d_]{5,}", "steps=1", code)
 
 
 def run_python(code: str, file: Path, line: int, module: types.ModuleType) -> None:
@@ -99,9 +56,9 @@ def skip_without_extras(text: str) -> None:
         pytest.importorskip(library)
 
 
-def run_shell(code: str, python: str) -> None:
+def run_shell(block: Block, python: str) -> None:
     """Checks the lines that call `worldline`; trains where Python on the page reads the run."""
-    for line in code.replace("\\\n", " ").splitlines():
+    for line in lines(block):
         program, *arguments = shlex.split(line, comments=True) or [""]
         if program != "worldline" or arguments[0] in NOT_RUN or "--help" in arguments:
             continue
@@ -114,8 +71,7 @@ def run_shell(code: str, python: str) -> None:
             file = Path(str(name).partition(":")[0])  # where there is none, it is the reader's
             train_settings("robot/reach" if file.suffix and not file.is_file() else name, options)
         elif command == "train":
-            short = ["--steps", "1", "--eval-episodes", "2", "--no-video", "--quiet"]
-            assert cli.main([*arguments, *short]) == 0, line
+            assert cli.main([*arguments, *SHORT]) == 0, line
         else:
             assert cli.main(arguments) == 0, line
 
@@ -148,10 +104,6 @@ def module(tmp_path, monkeypatch):
         jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
         yield module
     jax.config.update("jax_disable_most_optimizations", False)
-
-
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 #: What trains for longer than CI has time for.
@@ -206,7 +158,7 @@ def test_the_code_of_a_page_runs(page, module):
             for attribute in [a for a in vars(module) if not a.startswith("__")]:
                 delattr(module, attribute)
         if block.kind == "sh":
-            run_shell(block.code, python)
+            run_shell(block, python)
         else:
             run_python(block.code, page, block.line, module)
 

@@ -13,6 +13,7 @@ SOURCE = Path(worldline.__file__).parent
 #: "facade" is `import worldline`, which gives the public names.
 ROOMS = [
     "ground",
+    "robots",
     "parallel",
     "host",
     "variation",

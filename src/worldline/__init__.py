@@ -57,6 +57,8 @@ __all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "robots":
+        return importlib.import_module("worldline.robots")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'worldline' has no attribute {name!r}")
     value = getattr(importlib.import_module(_PUBLIC[name]), name)

@@ -100,7 +100,7 @@ def test_observations_are_counted_or_left_alone():
     np.testing.assert_allclose(counted.statistics.actor.mean, rollout.obs.mean((0, 1)), atol=1e-5)
     assert counted.statistics.actor.count == 64
     # They count from the next rollout on: these samples are as the policy saw them.
-    np.testing.assert_array_equal(samples.segments.obs["state"], rollout.obs.reshape(64, 4))
+    np.testing.assert_array_equal(samples.segments.obs["state"], rollout.obs)
     plain = dataclasses.replace(CONFIG, normalize_observations=False)
     assert ppo_module.prepare(plain, learning, rollout)[1].statistics.actor.count == 0
 
@@ -136,8 +136,8 @@ def test_the_value_loss_with_its_move_clipped_and_not():
 
 
 def test_minibatches_are_the_samples_in_another_order():
-    samples = Batch(*(jnp.arange(12.0) for _ in Batch._fields))
-    batches = shuffled(samples, jax.random.key(0), 3)
+    samples = Batch(*(jnp.arange(12.0).reshape(3, 4) for _ in Batch._fields))
+    batches, _ = shuffled(samples, jax.random.key(0), 3)
     assert batches.value.shape == (3, 4)
     np.testing.assert_array_equal(np.sort(np.ravel(batches.value)), np.arange(12))
     np.testing.assert_array_equal(batches.value, batches.advantage)

@@ -157,11 +157,11 @@ def test_a_step_is_worth_what_follows_in_its_own_episode():
 
 
 def test_minibatches_are_whole_worlds():
-    mark = jnp.broadcast_to(jnp.arange(B)[:, None], (B, T))
+    mark = jnp.broadcast_to(jnp.arange(B)[:, None], (1, B, T))
     seen = {"state": mark[..., None]}
-    segments = Segments(seen, seen, mark > 0, mark[:, :1], mark[:, :1])
+    segments = Segments(seen, seen, mark > 0, mark[..., :1], mark[..., :1])
     batch = Batch(segments, *[mark] * (len(Batch._fields) - 1))
-    batches = shuffled(batch, jax.random.key(3), 2)
+    batches, _ = shuffled(batch, jax.random.key(3), 2)
     leaves = [np.asarray(leaf).reshape(2, 2, -1) for leaf in jax.tree.leaves(batches)]
     assert leaves[0].shape == (2, 2, T)
     assert sorted(batches.value[..., 0].ravel().tolist()) == list(range(B))

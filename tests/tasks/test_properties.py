@@ -35,7 +35,7 @@ ONE_OF_EACH = {
 
 def case(*values: str) -> object:
     """A test's parameters; the other tasks of a domain, which differ in a number, wait for
-    `make exhaustive`."""
+    `make nightly`."""
     marks = [] if values[0] in ONE_OF_EACH else [pytest.mark.exhaustive]
     return pytest.param(*values, marks=marks)
 

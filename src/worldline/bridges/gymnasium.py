@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 import jax
+import mujoco
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
@@ -124,6 +125,20 @@ class Env(gymnasium.Env[HostObservation, NDArray]):
         """A picture, `(height, width, 3)` uint8; None without a `render_mode`."""
         frames = self._vector.render()
         return None if frames is None else frames[0]
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The world's MuJoCo model, with its own constants; a copy, as in `VectorEnv.mujoco`."""
+        return self._vector.mujoco()[0]
+
+    @property
+    def data(self) -> mujoco.MjData:
+        """The world's MuJoCo data; a copy, as in `VectorEnv.mujoco`.
+
+        Raises:
+            ResetNeeded: before the first reset.
+        """
+        return self._vector.mujoco()[1]
 
     def close(self) -> None:
         """Frees the world and the renderer."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -24,6 +25,7 @@ import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode
@@ -38,6 +40,7 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, VariationError, WorldlineError, did_you_mean
 from worldline.host.calls import raised_as_it_is
 from worldline.host.fork import check_not_forked
+from worldline.physics.objects import as_mujoco
 from worldline.types import Array, Key, NDArray
 
 #: NumPy arrays in the structure of an observation space.
@@ -200,6 +203,25 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             self._renderer = WorldsRenderer(self.worlds, self.render_size)
         last = self._last
         return self._renderer.render(state, last and last._replace(ended=self._waiting))
+
+    def mujoco(self, world: int = 0) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """A world's MuJoCo model, with its own constants, and its data, at its present state.
+
+        Both are copies: use them to look, or with MuJoCo's own functions. What is written into them
+        changes no world; give `reset` a `variation` for that.
+
+        Args:
+            world: its number.
+
+        Raises:
+            IndexError: there is no such world.
+            ResetNeeded: before the first reset.
+        """
+        if not 0 <= world < self.num_envs:
+            raise IndexError(f"there is no world {world}; give 0 to {self.num_envs - 1}")
+        physics = self._state().env.physics
+        shown = dataclasses.replace(physics, engine=())
+        return as_mujoco(self.worlds.env.model, jax.tree.map(operator.itemgetter(world), shown))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Frees the worlds and the renderer."""

@@ -341,8 +341,9 @@ class Record(_OfRun):
 class Init:
     """Write a Python file with a task for your robot. It trains at once, and is yours to change."""
 
-    mjcf: tyro.conf.Positional[Path]
-    """The robot's MJCF file."""
+    robot: tyro.conf.Positional[str]
+    """The robot's MJCF or URDF file; or one of the Menagerie, such as menagerie:unitree_go2, which
+    is downloaded (extra robots)."""
     out: Path | None = None
     """The Python file to write. By default it is in this folder and has the name of the MJCF."""
     motors: bool = False
@@ -353,9 +354,9 @@ class Init:
         """Writes the file, and prints its name."""
         from worldline.cli.scaffold import write_task
 
-        written = write_task(self.mjcf, self.out, motors=self.motors)
+        written = write_task(self.robot, self.out, motors=self.motors)
         file = written.file
-        print(f"{file}: a task for {self.mjcf}")
+        print(f"{file}: a task for {self.robot}")
         for note in written.notes:
             print(f"  {note}")
         print(f"  `python {file}` checks it and trains it; the places to change are marked YOURS")

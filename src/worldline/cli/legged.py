@@ -93,7 +93,7 @@ def find_legs(model: Model) -> Legged | None:
     if height < 0.5 * length:
         return None
     qpos = np.array(qpos)
-    qpos[2] += _floor_height(mj) - lowest
+    qpos[2] += floor_height(mj) - lowest
     return Legged(root, qpos, words, height, _in_turn(mj, _at(mj, qpos), root, feet))
 
 
@@ -275,7 +275,7 @@ def _balanced(
     return start
 
 
-def _floor_height(mj: mujoco.MjModel) -> float:
+def floor_height(mj: mujoco.MjModel) -> float:
     """The height of the model's level floor, or 0."""
     level = (mj.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & _touchable(mj)
     level &= mj.body_weldid[mj.geom_bodyid] == 0

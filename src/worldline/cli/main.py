@@ -25,11 +25,8 @@ COMMANDS = {
     "render": ("RUN", "make a video of the policy of a run"),
     "record": ("RUN", "record the policy of a run as a Minari dataset"),
     "compare": ("RUN ...", "compare runs: a table and a picture"),
-    "export": (
-        "RUN",
-        "write what a robot needs to run the policy of a run: ONNX, contract, program",
-    ),
-    "init": ("MJCF", "write a Python file with a task for your robot, ready to train"),
+    "export": ("RUN", "write what a robot needs to run the policy of a run: ONNX, model, program"),
+    "init": ("ROBOT", "write a Python file with a task for your robot, ready to train"),
     "list": ("", "list the tasks, or what can vary in one"),
     "bench": ("NAME", "measure a published figure, with its peers (needs a checkout)"),
 }
@@ -83,13 +80,13 @@ def _run(name: str, argv: list[str]) -> int:
     elif name == "bench":
         return _bench(argv)
     elif name in COMMANDS:
-        _run_with_settings(name, argv)
+        return _run_with_settings(name, argv)
     else:
         raise ConfigError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}")
     return 0
 
 
-def _run_with_settings(name: str, argv: list[str]) -> None:
+def _run_with_settings(name: str, argv: list[str]) -> int:
     """Reads the settings, sets up the process, and runs the command.
 
     Wrong settings end the command before the rest is imported, which takes seconds. Until then, and
@@ -105,6 +102,10 @@ def _run_with_settings(name: str, argv: list[str]) -> None:
         settings = train_settings(*take_task(argv))
     else:
         settings = parse(getattr(commands, name.capitalize()), argv, f"worldline {name}")
+    if name in _STOPPING and settings.cluster.local:
+        from worldline.cli.local import train_locally
+
+        return train_locally(name, argv, settings)
     if name not in _LIGHT:
         from worldline.tuning import tune_process
 
@@ -112,6 +113,7 @@ def _run_with_settings(name: str, argv: list[str]) -> None:
         importlib.import_module(_HEAVY.get(name, "worldline.train.run"))
     with _on_signals(signal.SIG_DFL if name in _STOPPING else signal.default_int_handler):
         settings.execute()
+    return 0
 
 
 def _bench(argv: list[str]) -> int:

@@ -11,6 +11,8 @@ from string import Template
 
 import mujoco
 
+from worldline import robots
+from worldline.cli.arms import Arm, find_arm
 from worldline.cli.legged import (
     Legged,
     NDArray,
@@ -18,6 +20,7 @@ from worldline.cli.legged import (
     efforts,
     find_legs,
     floor_bits,
+    floor_height,
     needs_floor,
     servos,
 )
@@ -28,6 +31,7 @@ from worldline.cli.templates import (
     MOTORS,
     MOVING,
     REACH,
+    REACHING,
     SERVO_CONTROL,
     SERVO_TABLE,
     SERVOS,
@@ -40,8 +44,10 @@ from worldline.model import Model
 _CONTROL_TIMESTEP = 0.02
 #: The model's time step where it gets servos; s.
 _SERVO_TIMESTEP = 0.005
-#: Environment steps in which a robot of four legs learns to walk.
-_WALKING_STEPS = 4_000_000
+#: Environment steps in which a robot of four legs learns to walk, and an arm to reach.
+_WALKING_STEPS, _REACHING_STEPS = 4_000_000, 1_500_000
+#: What a robot of the Menagerie is given as, before its name.
+MENAGERIE = "menagerie:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +59,15 @@ class Written:
     """What was added to the model or found in it, a line each for a person."""
 
 
-def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> Written:
+def write_task(robot: Path | str, out: Path | None = None, *, motors: bool = False) -> Written:
     """Writes a Python file with a task for a robot, ready to train and to be filled in.
 
     A robot that stands on legs gets a task in which it walks at a commanded speed, with a floor and
-    servos if its model has none. Others get a task in which they move along a coordinate.
+    servos if its model has none. An arm gets a task in which its hand reaches for points. Others
+    get a task in which they move along a coordinate.
 
     Args:
-        mjcf: the robot's MJCF file.
+        robot: its MJCF or URDF file; or a robot of the Menagerie, such as `menagerie:unitree_go2`.
         out: the file to write; by default named after the MJCF, in the current folder.
         motors: put a motor on every hinge and slide of a model without actuators.
 
@@ -68,10 +75,13 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
         ModelError: MuJoCo refuses the model, nothing in it moves, or it has no actuators.
         ConfigError: the file exists, or is no Python file.
     """
+    known = str(robot).removeprefix(MENAGERIE) if str(robot).startswith(MENAGERIE) else ""
+    mjcf = robots.path(known) if known else Path(robot)
     model = Model(mjcf)
     legged = find_legs(model) if model.nv else None
+    arm = None if legged else find_arm(model)
     _check_it_moves(mjcf, model, legged, motors)
-    name = _identifier(mjcf.stem)
+    name = _identifier(known or mjcf.stem)
     out = Path(f"{name}.py") if out is None else out
     if out.suffix != ".py":
         raise ConfigError(f"out is {str(out)!r}; give a file that ends in .py")
@@ -80,28 +90,38 @@ def write_task(mjcf: Path, out: Path | None = None, *, motors: bool = False) -> 
     forces = efforts(model, legged) if motors else {}
     gains = servos(model, legged) if legged and not (model.nu or motors) else {}
     blanks = {
-        **_common(model, mjcf, out, name, _SERVO_TIMESTEP if gains else model.timestep),
+        **_common(model, name, out, _SERVO_TIMESTEP if gains else model.timestep),
+        **_where(mjcf, known, out),
         **_source(model, forces, gains),
         **(_walking(model, legged, gains) if legged else _moving(model, forces)),
+        **(_reaching(model, arm) if arm else {}),
     }
-    text = (WALKING if legged else MOVING).substitute(blanks)
+    text = (WALKING if legged else REACHING if arm else MOVING).substitute(blanks)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text)
-    return Written(out, tuple(_notes(model, legged, forces, gains)))
+    return Written(out, tuple(_notes(model, legged, arm, forces, gains)))
 
 
-def _common(model: Model, mjcf: Path, out: Path, name: str, timestep: float) -> dict[str, str]:
-    """The blanks of both templates: names, and the time between two actions."""
+def _common(model: Model, name: str, out: Path, timestep: float) -> dict[str, str]:
+    """The blanks of all templates: names, and the time between two actions."""
     substeps = max(1, round(_CONTROL_TIMESTEP / timestep))
     return {
         "name": name,
         "file": _in_text(out.name),
-        "mjcf": _path_in_python(mjcf, out),
         "task": "".join(word.capitalize() for word in name.split("_")) or "Robot",
         "joints": _listed(model, "joint", "joints"),
         "control_timestep": f"{substeps * timestep:.6g}",
         "timestep": f"{timestep:.6g}",
     }
+
+
+def _where(mjcf: Path, known: str, out: Path) -> dict[str, str]:
+    """The blanks for the place of the model: a file, or a robot of the Menagerie."""
+    if known:
+        place = f"robots.path({_literal(known)})"
+        return {"mjcf": place, "path": "", "robots": "from worldline import robots\n"}
+    place = _path_in_python(mjcf, out)
+    return {"mjcf": place, "path": "from pathlib import Path\n", "robots": ""}
 
 
 def _source(
@@ -140,6 +160,24 @@ def _moving(model: Model, forces: dict[str, float]) -> dict[str, str]:
         "pose": _KEYFRAME if model.mj.nkey else _DEFAULT_POSE,
         "rest": rest,
         "rest_words": words,
+    }
+
+
+def _reaching(model: Model, arm: Arm) -> dict[str, str]:
+    """The blanks of a task in which a hand reaches for points."""
+    mj = model.mj
+    joints = [_literal(model.names("joint")[joint]) for joint in arm.joints]
+    rows = "".join(f"    {joint},\n" for joint in joints)
+    return {
+        "hand": _literal(model.names("body")[arm.hand]),
+        "tip": str(arm.tip),
+        "chain": f"(\n{rows})",
+        "nobs": str(model.nq + model.nv + 6),
+        "pose": "self.model.mj.key_qpos[0]" if mj.nkey else "self.model.qpos0",
+        "near": f"{0.05 * arm.reach:.2g}",
+        "lowest": f"{floor_height(mj) + 0.05 * arm.reach:.2g}",
+        "steps": f"{_REACHING_STEPS:_}",
+        "mujoco": "",
     }
 
 
@@ -209,6 +247,7 @@ def _servo_table(gains: dict[str, tuple[float, float, float]]) -> str:
 def _notes(
     model: Model,
     legged: Legged | None,
+    arm: Arm | None,
     forces: dict[str, float],
     gains: dict[str, tuple[float, float, float]],
 ) -> Iterator[str]:
@@ -216,6 +255,10 @@ def _notes(
     if legged:
         count, height = len(legged.feet), f"{legged.height:.2f} m"
         yield f"it walks on {count} legs, from {legged.stance_from}, {height} high"
+    elif arm:
+        hand = model.names("body")[arm.hand]
+        count = len(arm.joints)
+        yield f"an arm of {count} joints: {arm.tip_from} of {hand} reaches for points"
     elif model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE and not model.mj.nkey:
         yield "no legs to stand on were found; a keyframe that stands would say where they are"
     if needs_floor(model):

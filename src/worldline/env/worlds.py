@@ -23,6 +23,7 @@ from worldline.model import Model
 from worldline.parallel.devices import put, unless_default
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared
 from worldline.rendering.camera import Camera
+from worldline.rendering.html import card
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, Variation
 from worldline.variation.context import Selector, as_selector
 from worldline.variation.distributions import Distribution
@@ -124,6 +125,24 @@ class Worlds:
         drawn = (self.domain, self.context, self.resample_every)
         made_of = (self.env, self.num_worlds, self.episode_length, *drawn)
         return type(self), (*made_of, None, self.mesh)
+
+    def __repr__(self) -> str:
+        return f"Worlds({self.env!r}, {self.num_worlds})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the worlds are, and what varies in them."""
+        env, limit = self.env, self.episode_length
+        substeps = env.substeps * env.action_repeat
+        facts = {
+            "task": type(env.task).__name__,
+            "physics": env.physics.name,
+            "control step": f"{env.control_timestep:g} s, {substeps} physics steps",
+            "episode": f"{limit} control steps" if limit else "no limit",
+            "observation": env.observation_space,
+            "action": env.action_space,
+            "domain": self.domain or "none: all worlds have the model's constants",
+        }
+        return card(f"{self.num_worlds} worlds", facts)
 
     @property
     def device(self) -> jax.Device | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
+from worldline.parallel.mesh import BY_WORLD, STEPS_BY_WORLD, shared
 from worldline.types import Array, Key, PyTree
 
 #: A number of at most so many bits leaves enough bits of a word for a random number.
@@ -27,9 +31,53 @@ def random_order(key: Key, number: int) -> Array:
     return (jnp.sort(words) & low).astype(jnp.int32)
 
 
-def shuffled(samples: PyTree, key: Key, minibatches: int) -> PyTree:
-    """The samples in random order, split: `(n, ...)` to `(minibatches, n / minibatches, ...)`."""
-    number = jax.tree.leaves(samples)[0].shape[0]
-    order = random_order(key, number)
-    size = number // minibatches
-    return jax.tree.map(lambda x: x[order].reshape(minibatches, size, *x.shape[1:]), samples)
+def shuffled(
+    samples: PyTree, key: Key, minibatches: int, groups: int = 1, mesh: Mesh | None = None
+) -> tuple[PyTree, Array]:
+    """Minibatches of samples in random order.
+
+    Samples are shuffled within groups of worlds, and a minibatch has as many of each group. So
+    devices that share the groups send each other no samples; and what is in a minibatch does not
+    depend on the number of devices.
+
+    Args:
+        samples: leaves `(T, B, ...)`, or of B whole worlds `(1, B, ...)`.
+        key: decides the order.
+        minibatches: M; divides the samples of a group.
+        groups: G, of neighbouring worlds; the devices of the mesh divide it.
+        mesh: the devices that have a share of the worlds each; None: one device.
+
+    Returns:
+        The minibatches, `(M, T * B / M, ...)`, and the row of each of their samples, as `taken`
+        reads it.
+    """
+    length, worlds, *_ = jax.tree.leaves(samples)[0].shape
+    number = length * worlds // groups
+    keys = key[None] if groups == 1 else jax.random.split(key, groups)
+
+    def draw(samples: PyTree, keys: Key) -> tuple[PyTree, Array]:
+        here, worlds = len(keys), jax.tree.leaves(samples)[0].shape[1]
+        order = jax.vmap(functools.partial(random_order, number=number))(keys)
+        step, world = jnp.divmod(order, worlds // here)
+        row = step * worlds + jnp.arange(here)[:, None] * (worlds // here) + world
+        rows = row.reshape(here, minibatches, -1).swapaxes(0, 1).reshape(minibatches, -1)
+        return _rows(samples, rows), rows
+
+    takes, gives = (STEPS_BY_WORLD, BY_WORLD), (STEPS_BY_WORLD, STEPS_BY_WORLD)
+    return shared(mesh, draw, takes, gives)(samples, keys)
+
+
+def taken(samples: PyTree, rows: Array, mesh: Mesh | None = None) -> PyTree:
+    """The samples of a minibatch: leaves `(n, ...)` of `(T, B, ...)`.
+
+    Args:
+        samples: as those that were `shuffled`.
+        rows: of the minibatch, as `shuffled` gives them, `(n,)`: of T * B on each device.
+        mesh: as of `shuffled`.
+    """
+    return shared(mesh, _rows, (STEPS_BY_WORLD, BY_WORLD), BY_WORLD)(samples, rows)
+
+
+def _rows(samples: PyTree, rows: Array) -> PyTree:
+    """Rows of the samples of one device: steps and worlds count as one axis."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)

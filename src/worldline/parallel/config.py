@@ -25,9 +25,19 @@ class ClusterConfig:
     """The number of this process, from 0."""
     devices: Number = 0
     """The number of this process's devices to use. 0: all."""
+    local: bool = False
+    """Start all the processes here, each with its share of this machine's cores."""
+    restarts: Number = 0
+    """With local: if a process fails or is killed, go on from the last checkpoint, up to so many
+    times."""
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.local:
+            self._check_local()
+            return
+        if self.restarts:
+            raise ConfigError(f"restarts is {self.restarts}, and needs local")
         given = [name for name in ("processes", "process") if getattr(self, name) is not None]
         if self.coordinator in ("", DETECT):
             if given:
@@ -45,4 +55,12 @@ class ClusterConfig:
         if not 0 <= self.process < self.processes:
             raise ConfigError(
                 f"process is {self.process} of {self.processes}; give 0 to {self.processes - 1}"
+            )
+
+    def _check_local(self) -> None:
+        if self.processes is None:
+            raise ConfigError("local needs processes: how many to start")
+        if self.coordinator or self.process is not None:
+            raise ConfigError(
+                "with local, the coordinator and the process number are chosen; do not give them"
             )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from worldline.errors import ConfigError
@@ -24,8 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _AXIS = "worlds"
 
-#: How an array lies on the devices: each has its share of the first axis, or all of it.
-BY_WORLD, EVERYWHERE = P(_AXIS), P()
+#: How an array lies on the devices: each has its share of the first axis, of the second, or all.
+BY_WORLD, STEPS_BY_WORLD, EVERYWHERE = P(_AXIS), P(None, _AXIS), P()
 
 
 def world_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
@@ -67,29 +67,6 @@ def shared(mesh: Mesh | None, function: F, takes: PyTree, gives: PyTree) -> F:
     if mesh is None:
         return function
     return jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=gives, check_vma=False)
-
-
-def split(mesh: Mesh | None, tree: PyTree, axis: int) -> PyTree:
-    """Within a program: the tree with an axis of every leaf divided among the devices.
-
-    So each device has its share of a minibatch; see `mean_over_shares`. A leaf that does not divide
-    stays as it is.
-
-    Args:
-        mesh: the devices; None: the tree as it is.
-        tree: samples in random order, of any worlds.
-        axis: that of the samples.
-    """
-    if mesh is None:
-        return tree
-    share = NamedSharding(mesh, P(*[None] * axis, _AXIS))
-
-    def divide(leaf: jax.Array) -> jax.Array:
-        if leaf.shape[axis] % mesh.size:
-            return leaf
-        return jax.lax.with_sharding_constraint(leaf, share)
-
-    return jax.tree.map(divide, tree)
 
 
 def mean_over_shares(mesh: Mesh | None, function: F, takes: PyTree, samples: int) -> F:

@@ -9,11 +9,11 @@ what it left out to be quick. If it fails, it writes a line to standard error an
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import dataclasses
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +39,9 @@ _STRIP_FRAMES, _STRIP_COLUMNS, _STRIP_HEIGHT = 8, 4, 320
 _FRAMES_AT_A_TIME = 64
 #: How long a drawing that is broken off may take to end, seconds.
 _PATIENCE_S = 10.0
+#: Whether nobody waits for this process's drawing any more. It ends between two frames: an encoder
+#: that is cut off as it starts writes its file yet.
+_BROKEN_OFF = threading.Event()
 
 #: Called with the frames that are drawn and how many there are.
 Progress: TypeAlias = Callable[[int, int], None]
@@ -124,7 +127,7 @@ def _listen(process: subprocess.Popen[bytes], progress: Progress | None) -> tupl
 
     def stop() -> None:
         late.set()
-        process.kill()
+        _break_off(process)
 
     timer = threading.Timer(_TIME_LIMIT_S, stop)
     timer.daemon = True
@@ -140,16 +143,26 @@ def _listen(process: subprocess.Popen[bytes], progress: Progress | None) -> tupl
                 said = rest if word == "plan" else said
         process.wait()
     except BaseException:
-        process.kill()
-        process.wait()
+        _break_off(process)
         raise
     finally:
         timer.cancel()
     return said, late.is_set()
 
 
+def _break_off(process: subprocess.Popen[bytes]) -> None:
+    """Ends a drawing. It ends its encoder first, which would write the video yet if left alone."""
+    process.terminate()
+    try:
+        process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _main() -> None:
     """Draws the job on standard input."""
+    signal.signal(signal.SIGTERM, lambda *_: _BROKEN_OFF.set())
     parent = os.getppid()
     job: Job = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with, args=(parent, job.mp4), daemon=True).start()
@@ -163,7 +176,9 @@ def _main() -> None:
 
 
 def _say(*words: object) -> None:
-    """Tells the process that waits for this one."""
+    """Tells the process that waits for this one, if it still does."""
+    if _BROKEN_OFF.is_set():
+        sys.exit("broken off")
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 
@@ -176,7 +191,7 @@ def _end_with(parent: int, video: Path | None) -> None:
     """
     while os.getppid() == parent:
         time.sleep(0.2)
-    _thread.interrupt_main()
+    _BROKEN_OFF.set()
     time.sleep(_PATIENCE_S)
     if video:
         video.unlink(missing_ok=True)

@@ -86,7 +86,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             "git": git_commit(),
             "versions": library_versions(),
         }
-        folder = _default_path(config) if path is None else Path(path)
+        folder = default_path(config) if path is None else Path(path)
         run = cls(folder)
         with contextlib.ExitStack() as stack, _writing(folder):
             stack.enter_context(run)  # closed again if something fails
@@ -344,7 +344,7 @@ def _check_empty(folder: Path) -> None:
         raise RunError(f"the folder {str(folder)!r} is not empty; give --out a new one")
 
 
-def _default_path(config: Mapping[str, Any]) -> Path:
+def default_path(config: Mapping[str, Any]) -> Path:
     """A folder under `runs/` that does not exist yet."""
     task = str(config.get("task", "run")).replace("/", "-")
     path = Path("runs") / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.get('seed', 0)}"

@@ -28,6 +28,7 @@ from worldline.learn.rollout import Evaluation, evaluator
 from worldline.learn.run import Learner, run
 from worldline.parallel.cluster import any_of, check_same, is_first, of_first, report_lost_process
 from worldline.parallel.devices import computing_on
+from worldline.rendering.html import card
 from worldline.report import ProgressDisplay, RunFolder
 from worldline.report.run_folder import library_versions
 from worldline.train.checkpoint import (
@@ -88,6 +89,17 @@ class Result:
     """Whether the run was asked to stop early."""
     video_note: str
     """A line on how the video was drawn, or why there is none."""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the numbers, the learning curve and frames of an episode."""
+        returns = self.evaluation.episode_return
+        facts = {
+            "return": f"{returns.mean():.4g} ± {returns.std():.2g} over {returns.size} episodes",
+            "steps": f"{self.steps:,}" + " (interrupted)" * self.interrupted,
+            "time": f"{self.seconds:.0f} s",
+            "folder": self.folder,
+        }
+        return card("Result", facts, [self.folder / "curves.png", self.folder / "episode.png"])
 
 
 def train(

@@ -74,6 +74,35 @@ class PPOConfig(ImageLearnerConfig):
     memory."""
     random_shift: Number = 0
     """Shift images by up to so many pixels, drawn anew for each world and epoch."""
+    shuffle_groups: Number = 0
+    """Shuffle samples within so many groups of worlds; several devices share the groups, and send
+    each other no samples. 0: 16, or else the most of 8, 4, 2 and 1 that divide worlds and
+    minibatches."""
+
+    def groups(self, remembers: bool) -> int:
+        """The groups of worlds within which samples are shuffled.
+
+        Args:
+            remembers: whether networks have a memory, and a sample is a whole world.
+
+        Raises:
+            ConfigError: there cannot be `shuffle_groups`.
+        """
+        if not self.shuffle_groups:
+            return max(n for n in (1, 2, 4, 8, 16) if self._fits(n, remembers))
+        if not self._fits(self.shuffle_groups, remembers):
+            raise ConfigError(
+                f"shuffle_groups is {self.shuffle_groups}: {self.num_worlds} worlds do not divide "
+                f"into so many groups with equal shares of {self.minibatches} minibatches; give 0 "
+                "to have the number chosen"
+            )
+        return self.shuffle_groups
+
+    def _fits(self, groups: int, remembers: bool) -> bool:
+        """Whether so many groups of worlds can have equal shares of all minibatches."""
+        worlds, rest = divmod(self.num_worlds, groups)
+        samples = worlds if remembers else worlds * self.unroll_length
+        return rest == 0 and samples % self.minibatches == 0
 
     @property
     def anneal_updates(self) -> float:
@@ -90,6 +119,20 @@ class PPOConfig(ImageLearnerConfig):
         self._check_minibatches(self.minibatches)
         if self.recurrent_size:
             self.check_for_memory()
+        self.groups(self.recurrent_size > 0)
+
+    def check_devices(self, devices: int, remembers: bool) -> None:
+        """Refuses devices that cannot share the groups of worlds.
+
+        Raises:
+            ConfigError: they do not divide the groups.
+        """
+        groups = self.groups(remembers)
+        if groups % devices:
+            raise ConfigError(
+                f"{devices} devices do not divide the {groups} groups of worlds within which "
+                f"samples are shuffled; give shuffle_groups={devices}, or a multiple of that"
+            )
 
     def check_for_memory(self) -> None:
         """Refuses settings for networks with a memory, which learn from whole worlds.

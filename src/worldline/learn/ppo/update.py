@@ -45,9 +45,9 @@ from worldline.learn.returns import (
 )
 from worldline.learn.rollout import Rollout, unroll
 from worldline.learn.run import Learner
-from worldline.learn.shuffle import shuffled
+from worldline.learn.shuffle import shuffled, taken
 from worldline.parallel.devices import apart, put
-from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, mean_over_shares, split
+from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, mean_over_shares
 from worldline.rendering.camera import image_names
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
@@ -179,6 +179,8 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
     networks = pieces.networks(networks_key, nobs, ncritic, nact).centred(*seen)
     if networks.remembers:
         config.check_for_memory()
+    mesh = pieces.worlds.mesh
+    config.check_devices(1 if mesh is None else mesh.size, networks.remembers)
     return LearnerState(
         networks=networks,
         optimizer=pieces.optimizer.init(networks),
@@ -257,7 +259,7 @@ def prepare(
         advantage_of: as `generalized_advantage`.
 
     Returns:
-        Single steps, `(T * B,)`, or of networks with a memory whole worlds, `(B, T)`; and
+        Single steps, `(T, B)`, or of networks with a memory whole worlds, `(B, T)`; and
         `learning` with its statistics and the critic's memory after the rollout.
     """
     numbers, networks = learning.hyperparameters, learning.networks
@@ -280,13 +282,10 @@ def prepare(
     advantage = advantage_of(reward, value, next_value, *ends, *weights)
     drawn = rollout.action, rollout.log_prob, rollout.distribution
 
-    def as_samples(x: Array) -> Array:
-        length, worlds, *rest = x.shape
-        return x.swapaxes(0, 1) if networks.remembers else x.reshape(length * worlds, *rest)
-
-    obs, critic_obs, first, *others = jax.tree.map(
-        as_samples, (obs, critic_obs, first, *drawn, value, advantage, advantage + value)
-    )
+    samples = obs, critic_obs, first, *drawn, value, advantage, advantage + value
+    if networks.remembers:
+        samples = jax.tree.map(lambda x: x.swapaxes(0, 1), samples)
+    obs, critic_obs, first, *others = samples
     # Images that both observe are held once.
     critic_obs |= {name: obs[name] for name in image_names(critic_obs.keys() & obs.keys())}
     segments = Segments(obs, critic_obs, first, memory, learning.critic_memory)
@@ -315,9 +314,13 @@ def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[Learn
     rate = jnp.where(
         numbers.anneal_updates > 0, numbers.learning_rate * left, learning.learning_rate
     )
+    remembers, mesh = learning.networks.remembers, pieces.worlds.mesh
+    if remembers:
+        samples = jax.tree.map(lambda x: x[None], samples)  # B worlds, each of them one sample
     # Images are large: they stay where they are, and each gradient step takes its own out.
     images, samples = eqx.partition(samples, lambda x: x.dtype in (jnp.uint8, jnp.uint16))
-    rows = jnp.arange(len(samples.value))
+    worlds = jnp.broadcast_to(jnp.arange(config.num_worlds), samples.value.shape[:2])
+    sharing = config.groups(remembers), mesh
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Metrics]:
         changes = None
@@ -325,17 +328,19 @@ def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[Learn
             key, augment_key = jax.random.split(key)
             seen = images.segments.obs, images.segments.critic_obs
             changes = draw_changes(config.augmentation, augment_key, config.num_worlds, *seen)
-        batches, places = shuffled((samples, rows), key, config.minibatches)
+        (batches, of), rows = shuffled((samples, worlds), key, config.minibatches, *sharing)
         if config.normalize_advantages:
             standardize = functools.partial(standardized, floor=numbers.advantage_floor)
             batches = batches._replace(advantage=jax.vmap(standardize)(batches.advantage))
-        batches = split(pieces.worlds.mesh, (batches, places), axis=1)
 
-        def step(carry: PyTree, taken: tuple[Batch, Array]) -> tuple[PyTree, Metrics]:
-            batch = _with_images(config, learning.networks, *taken, images, changes)
+        def step(carry: PyTree, drawn: tuple[Batch, Array, Array]) -> tuple[PyTree, Metrics]:
+            batch, worlds, rows = drawn
+            batch = eqx.combine(batch, taken(images, rows, mesh))
+            if changes is not None:
+                batch = _with_changes(config, learning.networks, batch, worlds, changes)
             return _gradient_step(pieces, numbers, carry, batch)
 
-        (networks, optimizer, rate), measured = jax.lax.scan(step, carry, batches)
+        (networks, optimizer, rate), measured = jax.lax.scan(step, carry, (batches, of, rows))
         rate = adapted_rate(rate, measured["ppo/kl"][-1], numbers)
         return (networks, optimizer, rate), measured
 
@@ -358,15 +363,10 @@ def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[Learn
     ), metrics
 
 
-def _with_images(
-    config: PPOConfig,
-    networks: ActorCritic,
-    batch: Batch,
-    rows: Array,
-    images: Batch,
-    changes: dict[str, Any] | None,
+def _with_changes(
+    config: PPOConfig, networks: ActorCritic, batch: Batch, worlds: Array, changes: dict[str, Any]
 ) -> Batch:
-    """A batch with its images, changed as drawn.
+    """A batch whose images are changed as drawn for the world of each.
 
     At changed images the policy that acted, `networks`, has another distribution, which then takes
     the place of the one that the action was drawn from. Else the KL divergence to a new policy
@@ -374,10 +374,7 @@ def _with_images(
     nothing. The probability ratio stays that of the action at the image that it was drawn for: at
     a changed one the action may be so unlikely that ratios have no bound.
     """
-    batch = eqx.combine(batch, jax.tree.map(lambda x: x[rows], images))
-    if changes is None:
-        return batch
-    change = functools.partial(changed, config.augmentation, changes, rows % config.num_worlds)
+    change = functools.partial(changed, config.augmentation, changes, worlds)
     obs, critic_obs = change(batch.segments.obs), change(batch.segments.critic_obs)
     segments = batch.segments._replace(obs=obs, critic_obs=critic_obs)
     return batch._replace(segments=segments, distribution=networks.evaluate(segments)[0])

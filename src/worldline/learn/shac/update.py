@@ -272,7 +272,7 @@ def learn(
         numbers.discount,
         numbers.gae_lambda,
     )
-    samples = obs.reshape(-1, obs.shape[-1]), (advantage + value).reshape(-1)
+    samples = obs, advantage + value
     key, shuffle_key = jax.random.split(learning.key)
     rate = numbers.critic_learning_rate * _rate_left(learning)
 
@@ -285,7 +285,7 @@ def learn(
         return descend(_ADAM, critic, gradient, optimizer, rate), lost
 
     def epoch(carry: PyTree, key: Key) -> tuple[PyTree, Array]:
-        return jax.lax.scan(gradient_step, carry, shuffled(samples, key, config.minibatches))
+        return jax.lax.scan(gradient_step, carry, shuffled(samples, key, config.minibatches)[0])
 
     (critic, optimizer), lost = jax.lax.scan(
         epoch,
