@@ -1,5 +1,6 @@
 """Policies as ONNX files, run by ONNX Runtime and compared with the policies themselves."""
 
+import json
 import sys
 
 import jax
@@ -92,7 +93,8 @@ def test_images_are_seen_as_by_the_policy(tmp_path, encoder, normalize):
     run = session(tmp_path / "p.onnx").run
     for seed in range(3):
         space.seed(seed)
-        obs = {name: np.asarray(part)[None] for name, part in space.sample().items()}
+        samples = [space.sample() for _ in range(1 + seed)]  # any number of them
+        obs = {name: np.stack([sample[name] for sample in samples]) for name in space}
         (action,) = run(None, obs)
         np.testing.assert_allclose(action, policy(obs), rtol=1e-5, atol=1e-5)
 
@@ -121,8 +123,18 @@ def test_the_command_line_exports_a_run(tmp_path, capsys):
     with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer count
         assert cli.main(["train", "robot/reach", *options.split(), "--out", str(run)]) == 0
     capsys.readouterr()
-    assert cli.main(["export", str(run)]) == 0
+    assert cli.main(["export", str(run), "--out", str(run / "alone.onnx")]) == 0
     assert "state, of each world (5,)" in capsys.readouterr().out
     obs = np.zeros((2, 5), np.float32)
-    (action,) = session(run / "policy.onnx").run(None, {"state": obs})
+    (action,) = session(run / "alone.onnx").run(None, {"state": obs})
+    np.testing.assert_allclose(action, worldline.load_policy(run)(obs), rtol=1e-5, atol=1e-5)
+    assert cli.main(["export", str(run)]) == 0
+    assert "run_policy.py --check` repeats an episode" in capsys.readouterr().out
+    assert sorted(file.name for file in (run / "deploy").iterdir()) == [
+        "contract.json", "model.xml", "policy.onnx", "reference.npz", "run_policy.py"
+    ]  # fmt: skip
+    contract = json.loads((run / "deploy" / "contract.json").read_text())
+    assert contract["training"]["task"] == "robot/reach"
+    assert contract["training"]["step"] == 512
+    (action,) = session(run / "deploy" / "policy.onnx").run(None, {"state": obs})
     np.testing.assert_allclose(action, worldline.load_policy(run)(obs), rtol=1e-5, atol=1e-5)

@@ -14,7 +14,7 @@ from worldline.cli.commands import train
 from worldline.cli.parsing import FORMS, help_of, parse
 from worldline.env.config import EnvConfig
 from worldline.env.env import Env
-from worldline.env.options import read_disturbances
+from worldline.env.options import read_disturbances, read_history
 from worldline.env.task import Task
 from worldline.errors import TaskError
 from worldline.learn.algorithms import find_algorithm
@@ -73,10 +73,13 @@ class EnvSettings:
     delay: str = ""
     """Delay the actions by so many control steps: 2; or 0:2, drawn for each episode."""
     noise: str = ""
-    """Add noise of this standard deviation to the observation: 0.02; or to parts: state=0.02."""
+    """Add noise of this standard deviation to the observation: 0.02; or to its parts, each in its
+    own unit: joint_position=0.02,command=0.1. `worldline list --fields TASK` has their names."""
     push: str = ""
     """Push the robot's root body with this force in N, for 0.1 s every 2 to 4 s: 20:60; or another
     body: torso=20:60."""
+    history: str = ""
+    """Show the policy so many of the latest measurements: 5; or of parts: joint_position=5."""
 
     def environment(self, task: Task, draws: Sequence[str] = ()) -> Env:
         """Makes the environment.
@@ -95,6 +98,7 @@ class EnvSettings:
             cameras=read_cameras(self.pixels, stack=self.frames, depth=self.depth),
             renderer=self.renderer,
             disturbances=read_disturbances(task, self.delay, self.noise, self.push),
+            history=read_history(task, self.history),
         )
         return Env.from_config(task, config)
 

@@ -270,24 +270,20 @@ class Compare:
 
 @dataclasses.dataclass(frozen=True)
 class Export(_OfRun):
-    """Write a run's policy as an ONNX file, with its normalisation and its action bounds."""
+    """Write what a robot needs to run a run's policy: the policy as ONNX, what each number of its
+    observation and action is, the model, and a program that runs it without JAX and Worldline.
+    """
 
     out: Path | None = None
-    """The file; by default policy.onnx in the run folder."""
+    """The folder to write; by default `deploy` in the run folder. Or a file that ends in .onnx: the
+    policy alone."""
 
     def execute(self) -> None:
-        """Writes the file, and prints its inputs and its output."""
-        from worldline.export.onnx_file import save_onnx
+        """Writes the folder or the file, and prints what is in it."""
+        from worldline.cli.exporting import export_run
 
-        folder, env, policy = self.open()
-        space = env.observation_space
-        parts = dict(space.spaces) if hasattr(space, "spaces") else {"state": space}
-        file = self.out or folder.path / "policy.onnx"
-        worst = save_onnx(file, policy, space)
-        print(f"{file}: its actions differ from the policy's by {worst:.1g} at most")
-        for name in policy.obs_keys:
-            print(f"  {name}, of each world {parts[name].shape}")
-        print(f"  -> action, of each world {policy.low.shape}")
+        for line in export_run(*self.open(), self.out, self.checkpoint):
+            print(line)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from worldline.env.task import reads_of
+from worldline.env.parts import STATE
+from worldline.env.task import Task, reads_of
 from worldline.errors import MissingExtraError, VariationError, WorldlineError
 from worldline.model import Model
 from worldline.physics import refusal
@@ -74,6 +75,7 @@ def fields_of(name: str) -> Iterator[str]:
     yield f"{name}\n\ndomains, for --domain, and what they vary"
     for label, domain in task.domains.items():
         yield f"  {label:24} {_spans(domain)}"
+    yield from _parts(task)
     yield "\ncontext features, for --context: default, bounds, unit"
     for feature in features_of(model).values():
         bounds = f"{feature.low:.3g} to {feature.high:.3g}"
@@ -85,6 +87,24 @@ def fields_of(name: str) -> Iterator[str]:
         if lines:
             yield textwrap.shorten(f"  {kind}: {', '.join(names)}".rstrip(": "), 96)
             yield from lines
+
+
+def _parts(task: Task) -> Iterator[str]:
+    """The parts of the observation and of the action, as far as the task names them."""
+    row = "  {:30} {:>3}  {:16} {}"
+    for key, parts in task.observation_parts.items():
+        use = ", for --noise and --history" if key == STATE else ""
+        yield f"\nparts of {key!r}{use}: numbers, unit, what they are"
+        for part in parts:
+            about = f"{part.source} of {', '.join(part.of)}" if part.of else part.source
+            if part.scale != 1.0:
+                about = f"{part.scale} times {about}"
+            yield row.format(part.name, part.size, part.unit, textwrap.shorten(about, 48))
+    if task.action_parts:
+        yield "\naction: numbers, unit, what they are"
+        for each in task.action_parts:
+            about = f"{each.kind} about {each.base}" if each.base else each.kind
+            yield row.format(each.name, each.size, each.unit, about)
 
 
 def _spans(domain: AbstractDomain) -> str:

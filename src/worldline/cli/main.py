@@ -25,7 +25,7 @@ COMMANDS = {
     "render": ("RUN", "make a video of the policy of a run"),
     "record": ("RUN", "record the policy of a run as a Minari dataset"),
     "compare": ("RUN ...", "compare runs: a table and a picture"),
-    "export": ("RUN", "write the policy of a run as an ONNX file"),
+    "export": ("RUN", "write what a robot needs to run the policy of a run: ONNX, model, program"),
     "init": ("ROBOT", "write a Python file with a task for your robot, ready to train"),
     "list": ("", "list the tasks, or what can vary in one"),
     "bench": ("NAME", "measure a published figure, with its peers (needs a checkout)"),

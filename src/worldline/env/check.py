@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.env import Env
+from worldline.env.parts import check_parts
 from worldline.env.task import inputs_of, specs_of
 from worldline.env.trial import Trial, finite_bounds, results_of, run_worlds
 from worldline.errors import TaskError
@@ -54,6 +55,7 @@ def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
     """
     if env.action_repeat > 1 or env.last_action:  # the checks need each control step of the task
         env = env.but(action_repeat=1, last_action=False)
+    check_parts(env.task, env.task_specs.obs)
     # The checks report a NaN as a fault; JAX's option would raise an error first.
     with jax.debug_nans(False), computing_on(env.device):
         calls, later_obs = _call_functions(env, seed)

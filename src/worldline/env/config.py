@@ -35,6 +35,8 @@ class EnvConfig:
     disturbances: tuple[Disturbance, ...] = ()
     """Delays, noise and pushes, in the order in which actions and observations pass through them.
     """
+    history: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """How many of the latest measurements of each part of the state are seen, where not one."""
     not_stored: tuple[str, ...] = ()
     """Descriptions of the arguments that no file can store, such as a user's function."""
 

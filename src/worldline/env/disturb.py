@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import STATE, part_named
 from worldline.env.task import Outcome, Start, Task, inputs_of
 from worldline.errors import TaskError, did_you_mean
 from worldline.model import ModelSource
@@ -111,29 +112,44 @@ class ObservationNoise(_Noise):
     """Gaussian noise on the observation, anew each control step."""
 
     std: float | Mapping[str, float]
-    """Standard deviation in the observation's units. Where the observation is a dict: by key, and
-    its other keys stay exact; or one number for all keys but `privileged_state`, which is what a
+    """Standard deviation in the observation's units. By name, for keys of a dict of observations,
+    and for parts of the `state` that the task names (`Task.observation_parts`), in a part's own
+    unit; all else stays exact. Or one number for all keys but `privileged_state`, which is what a
     critic knows and no robot measures."""
 
     def observe(self, task: Task, memory: PyTree, obs: Observation) -> Observation:
         """The observation with noise."""
         if not isinstance(obs, dict):
-            if isinstance(self.std, Mapping):
-                raise TaskError("the observation is an array; give ObservationNoise one number")
-            return obs + self.std * jax.random.normal(memory.key, obs.shape, jnp.float32)
+            if not isinstance(self.std, Mapping):
+                return obs + self.std * jax.random.normal(memory.key, obs.shape, jnp.float32)
+            if STATE in self.std or not task.observation_parts:
+                raise TaskError(
+                    "the observation is an array; give ObservationNoise one number, or names of "
+                    "parts that the task declares"
+                )
+            return self._by_name(task, memory, {STATE: obs})[STATE]
+        return self._by_name(task, memory, obs)
+
+    def _by_name(self, task: Task, memory: PyTree, obs: dict[str, Array]) -> dict[str, Array]:
+        """A dict of observations with noise on keys, and on parts of its `state`."""
         measured = [name for name in obs if name != "privileged_state"]
         deviations = (
             self.std if isinstance(self.std, Mapping) else dict.fromkeys(measured, self.std)
         )
-        for name in deviations:
-            if name not in obs:
-                raise TaskError(f"the observation has no {name!r}{did_you_mean(name, obs)}")
         keys = jax.random.split(memory.key, len(deviations))
-        noisy = {
-            name: obs[name] + std * jax.random.normal(key, obs[name].shape, jnp.float32)
-            for (name, std), key in zip(deviations.items(), keys, strict=True)
-        }
-        return {**obs, **noisy}
+        noisy = dict(obs)
+        for (name, std), key in zip(deviations.items(), keys, strict=True):
+            if name in obs:
+                noise = jax.random.normal(key, obs[name].shape, jnp.float32)
+                noisy[name] = noisy[name] + std * noise
+                continue
+            if not task.observation_parts.get(STATE):
+                raise TaskError(f"the observation has no {name!r}{did_you_mean(name, obs)}")
+            part, *place = part_named(task, name)[:3]
+            noise = jax.random.normal(key, (part.size,), jnp.float32)
+            noise = std * jnp.asarray(part.scale, jnp.float32) * noise
+            noisy[STATE] = noisy[STATE].at[slice(*place)].add(noise)
+        return noisy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -290,6 +306,8 @@ class Disturbed(Task):
     changes = _of_task("changes")
     action_bounds = _of_task("action_bounds")
     camera = _of_task("camera")
+    observation_parts = _of_task("observation_parts")
+    action_parts = _of_task("action_parts")
 
     def mjcf(self) -> ModelSource:
         """The task's model."""

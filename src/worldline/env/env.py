@@ -12,13 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.actions import checked_action
 from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
 from worldline.env.disturb import DISTURBANCES, Disturbance, disturbed, undisturbed
+from worldline.env.history import frames_by_part
 from worldline.env.observer import Observer
+from worldline.env.parts import check_parts
 from worldline.env.starts import chosen_parts, start_physics
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
-from worldline.errors import ActionError, ConfigError
+from worldline.errors import ConfigError
 from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
 from worldline.parallel.devices import cpu_device, default_device
@@ -94,6 +97,10 @@ class Env:
             needs it: they show the effect of an action only one step later.
         disturbances: what makes the world rougher than the task has it, such as
             `ActionDelay(steps=2)`: delays, noise, pushes. They join those of a `Disturbed` task.
+        history: how many of the latest measurements the state shows, oldest first, of each part
+            that the task names (`Task.observation_parts`): one number for all parts, or by name
+            (`{"joint_position": 5}`). At the start of an episode the first measurement stands in
+            place of all before it.
 
     Raises:
         VariationError: the model offers no such feature.
@@ -114,10 +121,13 @@ class Env:
         action_repeat: int = 1,
         last_action: bool = False,
         disturbances: Sequence[Disturbance] = (),
+        history: int | Mapping[str, int] = 1,
     ) -> None:
         check_not_forked()
         check_settings(task)
         task = disturbed(task, disturbances)
+        #: How many measurements the state shows, by the name of a part, where it is not one.
+        self.history = frames_by_part(task, history)
         self.action_repeat, self.last_action = action_repeat, last_action
         self.task, self.engine = task, physics
         self.context = context if isinstance(context, Context) else Context(context)
@@ -132,7 +142,9 @@ class Env:
         _ = self.config  # checks the settings
         #: The shapes of what the task gives.
         self.task_specs = check_task(task)
-        self.observer = Observer(task, self.context, cameras, last_action)
+        if self.history:
+            check_parts(task, self.task_specs.obs)
+        self.observer = Observer(task, self.context, cameras, last_action, self.history)
         self.physics = make_physics(physics, self.model, self.task_specs.reads)
         #: Where its worlds are simulated: the CPU, or what is now JAX's default device.
         self.device = cpu_device() if self.physics.on_cpu else default_device()
@@ -161,6 +173,7 @@ class Env:
             cameras={} if self.cameras is None else self.cameras.views,
             renderer="auto" if self.cameras is None else self.cameras.renderer,
             disturbances=disturbances,
+            history=self.history,
             not_stored=tuple(missing),
         )
 
@@ -175,8 +188,16 @@ class Env:
             raise ConfigError(f"a configuration cannot hold {config.not_stored[0]}; give an Env")
         context = Context(config.context, visible=config.visible)
         cameras = Cameras(task.model, config.cameras, config.renderer) if config.cameras else None  # type: ignore[arg-type] # checked there
-        repeat, last_action = config.action_repeat, config.last_action
-        return cls(task, config.physics, context, cameras, repeat, last_action, config.disturbances)
+        return cls(
+            task,
+            config.physics,
+            context,
+            cameras,
+            config.action_repeat,
+            config.last_action,
+            config.disturbances,
+            config.history,
+        )
 
     def but(
         self,
@@ -194,6 +215,7 @@ class Env:
             self.cameras if cameras is None else cameras,
             self.action_repeat if action_repeat is None else action_repeat,
             self.last_action if last_action is None else last_action,
+            history=self.history,
         )
 
     def reset(
@@ -378,21 +400,7 @@ class Env:
         Raises:
             ActionError: a wrong shape or dtype; or outside of `jit`, a value that is not finite.
         """
-        array = action if isinstance(action, jax.Array) else np.asarray(action)
-        shape, wanted = array.shape, (*lead, *self.action_low.shape)
-        if shape != wanted:
-            raise ActionError(f"the action has shape {shape}; this environment takes {wanted}")
-        if array.dtype.kind != "f" and not jnp.issubdtype(array.dtype, jnp.floating):
-            raise ActionError(f"the action has dtype {array.dtype}; give floating point numbers")
-        if not isinstance(array, jax.core.Tracer):
-            finite = np.isfinite(np.asarray(array))
-            if not finite.all():
-                where = tuple(int(i) for i in np.argwhere(~finite)[0])
-                value = np.asarray(array)[where]
-                raise ActionError(f"the action at index {where} is {value}; it must be finite")
-        if isinstance(array, jax.Array):
-            return jnp.asarray(array, jnp.float32)
-        return np.array(array, np.float32)
+        return checked_action(action, (*lead, *self.action_low.shape))
 
     def begin(
         self,
@@ -432,7 +440,7 @@ class Env:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and pickled as what it is made of; programs are compiled again."""
         made_of = (self.task, self.engine, self.context, self.cameras)
-        return type(self), (*made_of, self.action_repeat, self.last_action)
+        return type(self), (*made_of, self.action_repeat, self.last_action, (), self.history)
 
     def __repr__(self) -> str:
         return f"Env({type(self.task).__name__}, physics={self.physics.name!r})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -9,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.cameras import Cameras
+from worldline.env.history import History
+from worldline.env.parts import STATE
 from worldline.env.task import Task, specs_of
 from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
@@ -30,17 +33,28 @@ class Observer:
         context: its visible features are added as `context`, `(nvisible,)`.
         cameras: their images are added as `pixels/<name>` and `depth/<name>`; None: no images.
         last_action: whether the action of the last step is added, `(nact,)`; zeros at a start.
+        frames: how many of the latest measurements of parts of `state` are seen, by their names.
     """
 
     def __init__(
-        self, task: Task, context: Context, cameras: Cameras | None, last_action: bool
+        self,
+        task: Task,
+        context: Context,
+        cameras: Cameras | None,
+        last_action: bool,
+        frames: Mapping[str, int] = {},
     ) -> None:
         self._task, self._context = task, context
+        self._history = History(task, frames) if frames else None
         self._cameras, self._last_action = cameras, last_action
         self._action_shape = np.shape(task.action_bounds[0])
 
     def specs(self, task_obs: PyTree) -> Any:
         """The shape and dtype of each array of an observation, from those of the task's own."""
+        if self._history:
+            task_obs = _with_state(
+                task_obs, jax.ShapeDtypeStruct((self._history.size,), jnp.float32)
+            )
         added = dict[str, Any](self._cameras.specs() if self._cameras else {})
         if self._context.visible:
             shape = (len(self._context.visible),)
@@ -93,7 +107,7 @@ class Observer:
         """
         images = self._cameras.first(physics, mask) if self._cameras else {}
         action = jnp.zeros(self._action_shape, jnp.float32)
-        return self._observe(physics, memory, context, action, images)
+        return self._observe(physics, memory, context, action, images, None)
 
     def next(
         self,
@@ -112,12 +126,13 @@ class Observer:
             context: as in `first`.
             mask: as in `first`.
             action: what the policy did, `(nact,)`.
-            previous: the observation before the step, which holds earlier frames of each image.
+            previous: the observation before the step, which holds earlier frames of each image,
+                and earlier measurements.
         """
         images = {}
         if self._cameras is not None:
             images = self._cameras.following(physics, _as_dict(previous), mask)
-        return self._observe(physics, memory, context, action, images)
+        return self._observe(physics, memory, context, action, images, previous)
 
     def with_context(self, obs: Observation, context: Values) -> Observation:
         """An observation with other values of the context features."""
@@ -131,14 +146,25 @@ class Observer:
         context: Values,
         action: Array,
         images: dict[str, Array],
+        previous: Observation | None,
     ) -> Observation:
-        obs = self.with_context(in_32_bits(self._task.observe(physics, memory)), context)
+        own = in_32_bits(self._task.observe(physics, memory))
+        if self._history:
+            state = _as_dict(own)[STATE]
+            before = None if previous is None else _as_dict(previous)[STATE]
+            own = _with_state(own, self._history.longer(state, before))
+        obs = self.with_context(own, context)
         return _add(obs, images | ({"last_action": action} if self._last_action else {}))
 
 
 def _as_dict(obs: Observation) -> dict[str, Array]:
     """An observation as a dict; an array becomes its only entry, `state`."""
-    return obs if isinstance(obs, dict) else {"state": obs}
+    return obs if isinstance(obs, dict) else {STATE: obs}
+
+
+def _with_state(obs: Any, state: Any) -> Any:
+    """An observation with another `state`; one that is an array is that state."""
+    return {**obs, STATE: state} if isinstance(obs, dict) else state
 
 
 def _add(obs: Any, added: dict[str, Any]) -> Any:

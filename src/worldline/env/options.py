@@ -1,10 +1,11 @@
-"""Reads disturbances from the command line: `--delay 0:2 --noise 0.02 --push torso=20:60`."""
+"""Reads disturbances and histories of the command line: `--delay 0:2 --noise 0.02 --history 5`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from worldline.env.disturb import ActionDelay, Disturbance, ObservationNoise, Pushes
+from worldline.env.history import frames_by_part
 from worldline.env.task import Task
 from worldline.errors import ConfigError
 from worldline.variation.distributions import Choice, Uniform
@@ -18,7 +19,8 @@ def read_disturbances(
     Args:
         task: the task that is disturbed.
         delay: control steps by which actions are late: `2`, or `0:2` for a draw in each episode.
-        noise: `std` of `ObservationNoise`: `0.02`, or for parts of a dict `state=0.02,goal=0.1`.
+        noise: `std` of `ObservationNoise`: `0.02`, or for parts of the observation by their names
+            `joint_position=0.02,goal=0.1`.
         push: the force in N of pushes on the robot's root body, `20:60`; on another `torso=20:60`.
 
     Raises:
@@ -43,6 +45,23 @@ def read_disturbances(
         low, high = _ends("push", force, float, "newtons, as 20:60 or torso=20:60")
         found.append(Pushes(body=body or _root(task), force=Uniform(low, high)))
     return tuple(found)
+
+
+def read_history(task: Task, text: str) -> dict[str, int]:
+    """How many measurements of each part are seen: from `5`, or `joint_position=5,command=2`.
+
+    Raises:
+        ConfigError: the text has another form, or a number is out of its range.
+        TaskError: the task names no such part.
+    """
+    if not text:
+        return {}
+    form = "control steps, as 5 or joint_position=5"
+    parts = dict(part.rpartition("=")[::2] for part in text.split(","))
+    numbers = {name: _number("history", value, int, form) for name, value in parts.items()}
+    if "" in numbers and len(numbers) > 1:
+        raise ConfigError(f"history is {text!r}; give {form}")
+    return frames_by_part(task, numbers.get("", numbers))
 
 
 def _ends(name: str, text: str, kind: Any, form: str) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.errors import TaskError
 from worldline.model import Model, ModelSource
 from worldline.physics.base import (
@@ -151,6 +152,22 @@ class Task(abc.ABC):
         """Lowest and highest action, `(nact,)` each; by default the actuators' control ranges."""
         low, high = self.model.ctrlrange.T
         return low, high
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """What each number of the observation is: for its keys (`state`, if it is an array), parts
+        with a name, a unit and a source, in their order; by default nothing is said.
+        """
+        return {}
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """What each number of the action does, in their order; by default nothing is said."""
+        return ()
+
+    def without_noise(self) -> Task:
+        """The same task, without random numbers that it adds to what is measured."""
+        return self
 
     @property
     def domains(self) -> Mapping[str, AbstractDomain]:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from worldline.errors import ExportError, MissingExtraError, RunError
 from worldline.files import whole_file
 from worldline.learn.policy import Policy
-from worldline.rendering.camera import image_names, is_image
+from worldline.rendering.camera import is_image
 from worldline.types import NDArray
 
 #: The largest difference that the file's actions may have from the policy's, relative and absolute.
@@ -23,7 +23,10 @@ _TOLERANCE = 1e-5
 
 
 def save_onnx(
-    path: str | os.PathLike[str], policy: Policy, observation_space: spaces.Space[Any]
+    path: str | os.PathLike[str],
+    policy: Policy,
+    observation_space: spaces.Space[Any],
+    metadata: Mapping[str, str] = {},
 ) -> float:
     """Writes a policy, its normaliser and its action bounds included, as an ONNX file.
 
@@ -37,6 +40,7 @@ def save_onnx(
         path: the file to write, in place of one that is there.
         policy: the policy.
         observation_space: of one world, such as `Env.observation_space`.
+        metadata: texts to store in the file, by their keys.
 
     Returns:
         The largest difference between an action of the file and of the policy.
@@ -46,7 +50,7 @@ def save_onnx(
         ExportError: the policy cannot be written in ONNX, or the file's actions differ from its.
         RunError: the file cannot be written.
     """
-    content, worst = _converted(policy, observation_space)
+    content, worst = _converted(policy, observation_space, metadata)
     if worst > _TOLERANCE:
         raise ExportError(
             f"the ONNX file's actions differ from the policy's by {worst:.2g}, more than "
@@ -61,7 +65,9 @@ def save_onnx(
 
 
 @jax.numpy_dtype_promotion("standard")  # jax2onnx relies on it
-def _converted(policy: Policy, space: spaces.Space[Any]) -> tuple[bytes, float]:
+def _converted(
+    policy: Policy, space: spaces.Space[Any], metadata: Mapping[str, str]
+) -> tuple[bytes, float]:
     """The content of the file, and the largest difference of its actions from the policy's."""
     try:
         from jax2onnx import to_onnx
@@ -78,13 +84,15 @@ def _converted(policy: Policy, space: spaces.Space[Any]) -> tuple[bytes, float]:
         return policy.to_action(distribution.mean), *jax.tree.leaves(after)
 
     numbers = range(len(memory))
-    rows = 1 if image_names(keys) else jax.export.symbolic_shape("B")[0]
+    rows = jax.export.symbolic_shape("B")[0]
     specs = [_part(space, key, rows) for key in keys]
     specs += [jax.ShapeDtypeStruct((rows, *part.shape[1:]), part.dtype) for part in memory]
     names = [*keys, *(f"memory_{i}" for i in numbers)]
     outputs = ["action", *(f"next_memory_{i}" for i in numbers)]
     try:
         model = to_onnx(act, specs, model_name="policy", input_names=names, output_names=outputs)
+        for key, text in metadata.items():
+            model.metadata_props.add(key=key, value=text)
         content = model.SerializeToString()
         return content, _difference(content, act, dict(zip(names, specs, strict=True)))
     except Exception as error:  # whatever the converter and the runtime make of a network

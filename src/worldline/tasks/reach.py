@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationPart, ObservationParts
 from worldline.env.task import Outcome, Start, Task
 from worldline.physics.base import PhysicsState
 from worldline.settings import Number
@@ -138,6 +139,28 @@ class Reach(Task):
         return jnp.concatenate(
             [physics.qpos[1:], physics.qvel, self.to_target(physics, memory)[:2]]
         )
+
+    # What each number is, by name: for whoever runs the policy on a robot. A task may leave it out.
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        joints = ("shoulder", "elbow")
+        return {
+            "state": (
+                ObservationPart("elbow_position", 1, "joint_position", joints[1:], unit="rad"),
+                ObservationPart("joint_velocity", 2, "joint_velocity", joints, unit="rad/s"),
+                ObservationPart(
+                    "tip_to_target", 2, "site_to_body", ("tip", "target"), unit="m", frame="tip"
+                ),
+            )
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        strength = tuple(self.model.ctrlrange[:, 1].tolist())
+        motors = ("shoulder", "elbow")
+        return (ActionPart("joint_torque", 2, "torque", motors, scale=strength, unit="N m"),)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Array

@@ -165,7 +165,8 @@ def check_environment(folder: RunFolder, env: Env) -> None:
 
 def _env_config(saved: Mapping[str, Any]) -> EnvConfig:
     """Makes the `EnvConfig` from its part of the result of `saved_config`."""
-    return _made(EnvConfig, from_data(saved, _KINDS), "the environment")
+    # Runs from before there was a history have none.
+    return _made(EnvConfig, {"history": {}, **from_data(saved, _KINDS)}, "the environment")
 
 
 def resolved_config(task: str, env: Env, config: TrainConfig, algorithm: Any) -> dict[str, Any]:

@@ -96,7 +96,8 @@ class Encoder(eqx.Module):
         """`(..., height, width, channels)` uint8 or uint16 to `(..., features)`."""
         lead = images.shape[:-3]
         rows = images.reshape(-1, *images.shape[-3:])
-        if len(rows) > _AT_A_TIME:
+        number = rows.shape[0]  # a symbol, where a file is made for any number
+        if isinstance(number, int) and number > _AT_A_TIME:
             encoded = jax.lax.map(lambda x: self._encode(x[None])[0], rows, batch_size=_AT_A_TIME)
         else:
             encoded = self._encode(rows)
@@ -112,7 +113,7 @@ class Encoder(eqx.Module):
                 x = jax.nn.relu(layer_normalized(layer(_patches(x, size))))
             else:
                 x = jax.nn.relu(_convolve(x, layer, size, stride))
-        return jnp.tanh(layer_normalized(self.last(x.reshape(len(x), -1))))
+        return jnp.tanh(layer_normalized(self.last(x.reshape(x.shape[0], -1))))
 
 
 def _dense(key: Key, n_in: int, n_out: int) -> MLP:
@@ -129,8 +130,8 @@ def _patches(x: Array, size: int) -> Array:
     height, width = (math.ceil(side / size) * size for side in x.shape[1:3])
     below, right = height - x.shape[1], width - x.shape[2]
     x = _longer(_longer(x, 1, below), 2, right)
-    x = x.reshape(len(x), height // size, size, width // size, size, -1)
-    return x.swapaxes(2, 3).reshape(len(x), height // size, width // size, -1)
+    x = x.reshape(x.shape[0], height // size, size, width // size, size, -1)
+    return x.swapaxes(2, 3).reshape(x.shape[0], height // size, width // size, -1)
 
 
 def _longer(x: Array, axis: int, more: int) -> Array:
@@ -224,4 +225,5 @@ class ImageEncoder(eqx.Module):
 def joined(obs: Observed, features: Mapping[str, Array]) -> Array:
     """The numbers of an observation, then the features of its images by name, `(..., n)`."""
     seen = [features[name] for name in sorted(obs) if name != "state"]
-    return jnp.concatenate([obs["state"], *seen], axis=-1) if seen else obs["state"]
+    numbers = [obs["state"]] if obs["state"].shape[-1] or not seen else []  # ONNX has no empty ones
+    return jnp.concatenate([*numbers, *seen], axis=-1)

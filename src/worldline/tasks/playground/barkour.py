@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Number, Positive
-from worldline.tasks.playground import commands, costs, feet
+from worldline.tasks.playground import commands, costs, feet, parts
 from worldline.tasks.playground.assets import menagerie
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.feet import Feet
@@ -246,6 +247,26 @@ class BarkourJoystick(ServoTask):
     def observe(self, physics: PhysicsState, memory: Memory) -> Array:
         """The last frames, newest first."""
         return jnp.concatenate([self.frame(physics, memory), memory.frames.ravel()])
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`: the newest frame, and those before it as they were."""
+        noise, earlier = self.noise, (self.history_length - 1) * _FRAME
+        frame = (
+            parts.yaw_rate(0.25, 4 * noise),
+            parts.upvector(noise),
+            parts.command(
+                self.lowest_command, self.highest_command, tuple(_COMMAND_SCALE.tolist())
+            ),
+            parts.joint_position(self, noise),
+            parts.action_before_last(self),
+        )
+        return {"state": (*frame, *parts.of_task({"earlier_frames": earlier}))}
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self, limits=self.limits)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

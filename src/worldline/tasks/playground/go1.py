@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 import mujoco
 
+from worldline.env.parts import ObservationPart
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
 from worldline.settings import NotNegative
+from worldline.tasks.playground import parts
 from worldline.tasks.playground.legged import ServoTask
 from worldline.types import Array
 from worldline.variation.distributions import Uniform
@@ -66,6 +68,29 @@ class Go1Task(ServoTask):
             "joints": physics.qpos[7:],
             "velocities": physics.qvel[6:],
         }
+
+    def measured_parts(self, velocity_noise: float | None = None) -> tuple[ObservationPart, ...]:
+        """What the robot feels, with its noise; with the linear velocity where it has a noise."""
+        linear = () if velocity_noise is None else (parts.linear_velocity(velocity_noise),)
+        return (
+            *linear,
+            parts.angular_velocity(self.gyro_noise),
+            parts.projected_gravity(self.gravity_noise),
+            parts.joint_position(self, self.joint_noise),
+            parts.joint_velocity(self, self.joint_velocity_noise),
+        )
+
+    def exact_parts(self, *names: str, from_home: bool = True) -> tuple[ObservationPart, ...]:
+        """What sensors of these names measure without noise, and then the joints."""
+        known = {
+            "gyro": parts.angular_velocity(),
+            "accelerometer": parts.acceleration(),
+            "gravity": parts.projected_gravity(),
+            "linear": parts.linear_velocity(),
+            "global_angvel": parts.global_angular_velocity(),
+        }
+        joints = parts.joint_position(self, from_home=from_home), parts.joint_velocity(self)
+        return parts.exact((*(known[name] for name in names), *joints))
 
 
 def playground_domain(model: Model) -> Domain:

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive, Share
-from worldline.tasks.playground import costs
+from worldline.tasks.playground import costs, parts
 from worldline.tasks.playground.go1 import SCENES, Go1Task
 from worldline.tasks.playground.legged import draws, noisy, random_fall, soft_limits
 from worldline.types import Array, Key
@@ -142,6 +143,20 @@ class Go1Getup(Go1Task):
             "state": jnp.concatenate(state),
             "privileged_state": jnp.concatenate([*state, *privileged]),
         }
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        state = (*self.measured_parts(), parts.action_before_last(self))
+        exact = self.exact_parts(
+            "gyro", "accelerometer", "linear", "global_angvel", from_home=False
+        )
+        return {"state": state, "privileged_state": (*state, *exact, *parts.motors_and_height())}
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self, "joint_position")
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive
-from worldline.tasks.playground import commands, costs
+from worldline.tasks.playground import commands, costs, parts
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.go1 import SCENES, Go1Task
 from worldline.tasks.playground.joystick import JoystickTask, Walk
@@ -154,6 +155,26 @@ class Go1JoystickFlat(Go1Task, JoystickTask):
             "state": jnp.concatenate(state),
             "privileged_state": jnp.concatenate([*state, *privileged]),
         }
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        low = tuple(-largest for largest in self.largest_command)
+        state = (
+            *self.measured_parts(velocity_noise=self.velocity_noise),
+            parts.action_before_last(self),
+            parts.command(low, self.largest_command),
+        )
+        feet = parts.of_task({"last_contact": 4, "feet_velocity": 12, "feet_air_time": 4})
+        push = parts.of_task({"push": 3, "pushed": 1})
+        exact = self.exact_parts("gyro", "accelerometer", "gravity", "linear", "global_angvel")
+        motors = parts.of_task({"motor_force": 12}, "N m")
+        return {"state": state, "privileged_state": (*state, *exact, *motors, *feet, *push)}
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Walk

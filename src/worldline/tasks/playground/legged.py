@@ -154,6 +154,10 @@ class LeggedTask(Task):
         velocity = jax.random.uniform(key, (6,), jnp.float32, -0.5, 0.5)
         return jnp.zeros(self.model.nv, jnp.float32).at[:6].set(velocity)
 
+    def without_noise(self) -> LeggedTask:
+        """The same task without noise of the observation."""
+        return dataclasses.replace(self, noise_level=0.0)
+
     def within_range(self, targets: ArrayLike) -> Array:
         """The nearest targets that the servos can be given, `(nu,)`, rad."""
         low, high = self.model.ctrlrange.T

@@ -7,10 +7,11 @@ import dataclasses
 import equinox as eqx
 import jax.numpy as jnp
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Number, Positive, Share
-from worldline.tasks.playground import commands, costs
+from worldline.tasks.playground import commands, costs, parts
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.joystick import JoystickTask, Walk
 from worldline.tasks.playground.servos import Servos
@@ -147,6 +148,38 @@ class SpotFlat(SpotTask, JoystickTask):
             "state": jnp.concatenate(state),
             "privileged_state": jnp.concatenate([*state, *privileged]),
         }
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        joints = self.model.nu
+        state = (
+            parts.angular_velocity(self.gyro_noise),
+            parts.upvector(self.vertical_noise),
+            parts.joint_position(self, self.joint_noise),
+            *parts.of_task({"servo_errors": self.history_length * joints}, "rad"),
+            parts.feet_position(self, self.feet_noise),
+            parts.action_before_last(self),
+            parts.command(self.lowest_command, self.highest_command),
+        )
+        exact = (
+            parts.angular_velocity(),
+            parts.acceleration(),
+            parts.upvector(),
+            parts.linear_velocity(),
+            parts.global_angular_velocity(),
+            parts.joint_position(self),
+            parts.feet_position(self),
+            parts.joint_velocity(self),
+            *parts.of_task({"motor_force": joints}, "N m"),
+            *parts.of_task({"last_contact": 4, "feet_velocity": 12, "feet_air_time": 4, "push": 3}),
+        )
+        return {"state": state, "privileged_state": (*state, *parts.exact(exact))}
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.errors import TaskError, did_you_mean
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Number, Positive, Share
-from worldline.tasks.playground import commands, costs
+from worldline.tasks.playground import commands, costs, parts
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.feet import Feet
 from worldline.tasks.playground.gait import GAITS, advanced, foot_height
@@ -147,6 +148,26 @@ class SpotGaitTracking(SpotTask):
         parts += [jnp.cos(memory.phase), jnp.sin(memory.phase)]
         gait = memory.frequency, memory.gait.astype(jnp.float32), memory.swing_height
         return jnp.concatenate([*parts, jnp.stack(gait)])
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        feet = {"feet_contact": 4, "gait_phase_cosine": 4, "gait_phase_sine": 4}
+        gait = {"gait_frequency": 1, "gait_number": 1, "swing_height": 1}
+        return {
+            "state": (
+                parts.angular_velocity(self.gyro_noise),
+                parts.upvector(self.vertical_noise),
+                parts.joint_position(self, self.joint_noise, from_home=False),
+                *parts.of_task({"servo_errors": self.history_length * self.model.nu}, "rad"),
+                *parts.of_task(feet | gait),
+            )
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive, Share
-from worldline.tasks.playground import costs
+from worldline.tasks.playground import costs, parts
 from worldline.tasks.playground.legged import draws, random_fall
 from worldline.tasks.playground.spot import SCENES, SpotTask
 from worldline.types import Array, Key
@@ -110,6 +111,23 @@ class SpotGetup(SpotTask):
         """What such a robot can feel."""
         gyro, up, joints = self.felt(physics, memory.words)
         return jnp.concatenate([gyro, up, joints - self.pose, memory.last_action])
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        return {
+            "state": (
+                parts.angular_velocity(self.gyro_noise),
+                parts.upvector(self.vertical_noise),
+                parts.joint_position(self, self.joint_noise),
+                parts.action_before_last(self),
+            )
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self, "joint_position")
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

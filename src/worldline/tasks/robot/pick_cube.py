@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
+from worldline.env.parts import ObservationPart as Part
 from worldline.env.task import Outcome, Start, Task
 from worldline.physics.base import PhysicsState
 from worldline.settings import Number
@@ -188,6 +190,51 @@ class PickCube(Task):
                 ]
             ),
         }
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        joints = tuple(f"joint{number}" for number in range(1, 8))
+        middle = (*_MIDDLE, 0.1)
+        return {
+            "state": (
+                Part("joint_position", 7, "joint_position", joints, HOME, unit="rad"),
+                Part("joint_velocity", 7, "joint_velocity", joints, scale=0.2, unit="rad/s"),
+                Part(
+                    "finger_position",
+                    2,
+                    "joint_position",
+                    ("left finger", "right finger"),
+                    scale=20.0,
+                    unit="m",
+                ),
+                Part(
+                    "gripper_position",
+                    3,
+                    "site_position",
+                    ("grip",),
+                    middle,
+                    5.0,
+                    unit="m",
+                    frame="world",
+                ),
+                Part("gripper_to_target", 3, "task", (), 0.0, 20.0, unit="m", frame="world"),
+            ),
+            "privileged_state": (
+                Part("gripper_to_cube", 3, "task", (), 0.0, 10.0, unit="m", frame="world"),
+                Part("cube_position", 3, "task", (), middle, 5.0, unit="m", frame="world"),
+                Part("cube_axes", 4, "task", frame="world"),
+                Part("fingertip_force", 2, "task", scale=0.1, unit="N"),
+            ),
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`: inverse kinematics make the joints' targets of them."""
+        return (
+            ActionPart("gripper_velocity", 3, scale=self.speed, unit="m/s"),
+            ActionPart("finger_opening", 1, offset=0.5 * OPEN, scale=0.5 * OPEN, unit="m"),
+        )
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
+from worldline.env.parts import ObservationPart as Part
 from worldline.env.task import Outcome, Start, Task
 from worldline.physics.base import PhysicsState
 from worldline.settings import Number
@@ -229,6 +231,50 @@ class QuadrupedJoystick(Task):
                 jnp.stack([jnp.sin(clock), jnp.cos(clock)]),
             ]
         )
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        joints, most = tuple(_JOINTS), self.fastest
+        stance, torso = tuple(_STANDING.tolist()), ("torso",)
+        return {
+            "state": (
+                Part(
+                    "base_linear_velocity", 3, "linear_velocity", torso, unit="m/s", frame="torso"
+                ),
+                Part(
+                    "base_angular_velocity",
+                    3,
+                    "angular_velocity",
+                    torso,
+                    unit="rad/s",
+                    frame="torso",
+                ),
+                Part(
+                    "projected_vertical", 3, "projected_gravity", torso, scale=-1.0, frame="torso"
+                ),
+                Part("joint_position", 12, "joint_position", joints, stance, unit="rad"),
+                Part("joint_velocity", 12, "joint_velocity", joints, scale=0.1, unit="rad/s"),
+                Part("last_action", 12, "action"),
+                Part(
+                    "command",
+                    3,
+                    "command",
+                    unit="m/s, m/s, rad/s",
+                    frame="torso",
+                    low=tuple(-value for value in most),
+                    high=most,
+                ),
+                Part("gait_clock", 2, "clock", frequency=self.gait_frequency),
+            )
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        stance = tuple(_STANDING.tolist())
+        servos, name = tuple(_JOINTS), "joint_position_target"
+        return (ActionPart(name, 12, "position", servos, stance, self.action_scale, "rad"),)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

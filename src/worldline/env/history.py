@@ -1,0 +1,81 @@
+"""History: the latest measurements of parts of an observation, in place of the last one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+import numpy as np
+
+from worldline.env.parts import STATE, part_named, placed
+from worldline.env.task import Task
+from worldline.errors import ConfigError
+from worldline.types import Array
+
+#: The most measurements of a part.
+LONGEST = 1000
+
+
+def frames_by_part(task: Task, history: int | Mapping[str, int]) -> dict[str, int]:
+    """How many measurements of each part of a task's `state` are seen, where that is not one.
+
+    Args:
+        task: names the parts.
+        history: the number for all parts, or by a part's name.
+
+    Raises:
+        ConfigError: a number is not 1 to 1000.
+        TaskError: the task names no such part, or none.
+    """
+    given = history if isinstance(history, Mapping) else {"": history}
+    for name, number in given.items():
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if not whole or not 1 <= number <= LONGEST:
+            of = f" of {name!r}" if name else ""
+            raise ConfigError(f"history{of} is {number!r}; give 1 to {LONGEST} control steps")
+    if isinstance(history, Mapping):
+        for name in history:
+            part_named(task, name)
+        return {name: number for name, number in history.items() if number > 1}
+    if history == 1:
+        return {}
+    parts = task.observation_parts.get(STATE, ())
+    if not parts:
+        part_named(task, "history")
+    return {part.name: history for part in parts}
+
+
+class History:
+    """Makes the `state` of which some parts have several measurements, oldest first.
+
+    It holds no state: the earlier measurements are those of the observation before. At the start of
+    an episode the first measurement stands in place of all before it, as in Isaac Lab and mjlab.
+
+    Args:
+        task: names the parts of the state.
+        frames: the number of measurements by part, from `frames_by_part`.
+    """
+
+    def __init__(self, task: Task, frames: Mapping[str, int]) -> None:
+        parts = task.observation_parts[STATE]
+        short, long = placed(parts), placed(parts, frames)
+        #: The length of the state.
+        self.size = long[-1].stop
+        first, following = [], []
+        for now, all_ in zip(short, long, strict=True):
+            numbers = np.arange(now.start, now.stop)
+            first += [numbers] * all_.frames
+            # Of the state before and the one measured now, one behind the other.
+            following += [np.arange(all_.start + now.part.size, all_.stop), self.size + numbers]
+        self._first, self._following = (np.concatenate(x) for x in (first, following))
+
+    def longer(self, state: Array, before: Array | None) -> Array:
+        """The state with earlier measurements, `(size,)`.
+
+        Args:
+            state: the one that is measured, `(n,)`.
+            before: the one of the step before, `(size,)`; None at the start of an episode.
+        """
+        if before is None:
+            return state[self._first]
+        return jnp.concatenate([before, state])[self._following]
