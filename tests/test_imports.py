@@ -25,6 +25,7 @@ ROOMS = [
     "report",
     "train",
     "bridges",
+    "watch",
     "facade",
     "cli",
 ]

@@ -21,6 +21,7 @@ from worldline.cli import BEGAN
 from worldline.errors import ConfigError
 from worldline.parallel.config import ClusterConfig
 from worldline.settings import Count, Positive, Range, Seed, check_settings
+from worldline.watch.run import WatchConfig
 
 if TYPE_CHECKING:
     from worldline.env.env import Env
@@ -246,6 +247,29 @@ def _frame_size(text: str) -> tuple[int, int] | None:
     if both:
         return int(both[1]), int(both[2])
     raise ConfigError(f"size is {text!r}; give lines, as 720p, or height x width, as 480x640")
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """Watch worlds live in the browser, with their physics under sliders."""
+
+    what: tyro.conf.Positional[str]
+    """A run folder, whose newest policy acts, also while it trains; a task; or an MJCF file."""
+    watch: Annotated[WatchConfig, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=WatchConfig
+    )
+    trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
+
+    def execute(self) -> None:
+        """Serves the page until Ctrl-C."""
+        from worldline.watch.run import watch
+
+        watch(self.what, self.watch, _say, trust_code=self.trust_code)
+
+
+def _say(line: str) -> None:
+    """Prints a line at once, also into a pipe."""
+    print(line, flush=True)
 
 
 @dataclasses.dataclass(frozen=True)
