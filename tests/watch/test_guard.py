@@ -3,12 +3,10 @@
 import contextlib
 import http.client
 import socket
-import sys
 
 import pytest
 
-from worldline.cli.main import main
-from worldline.errors import ConfigError, MissingExtraError
+from worldline.errors import ConfigError
 from worldline.watch.guard import Guard
 from worldline.watch.run import WatchConfig, open_server
 
@@ -112,17 +110,3 @@ def test_an_address_of_another_machine_is_one_line():
         open_server(WatchConfig(host="192.0.2.1")),
     ):
         pass
-
-
-def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "viser", None)
-    with (
-        pytest.raises(MissingExtraError, match=r"pip install .*\[viewer\]"),
-        open_server(WatchConfig()),
-    ):
-        pass
-
-
-def test_wrong_options_are_one_line(capsys):
-    assert main(["watch", "robot/reach", "--worlds", "0"]) == 2
-    assert "worlds" in capsys.readouterr().err

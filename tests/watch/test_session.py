@@ -1,5 +1,7 @@
 """Watched worlds without a browser: knobs, forces, commands, policies, saved states."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,7 @@ from worldline.watch.knobs import Knobs
 from worldline.watch.policies import PolicyFollower
 from worldline.watch.saved import load_state, save_state
 from worldline.watch.session import Session, commands_of
-from worldline.watch.source import Source, open_source
+from worldline.watch.source import Source, open_source, watchable
 
 #: A box that slides off to the right, and an arm with a motor.
 MJCF = """
@@ -208,7 +210,33 @@ def test_a_policy_acts_as_soon_as_it_is_there(session):
     assert session._advance._cache_size() == programs
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Told(BareModel):
+    """A model that is told to go somewhere."""
+
+    def start(self, key):
+        place = jax.random.uniform(key, (2,), minval=-1.0, maxval=3.0)
+        return dataclasses.replace(super().start(key), memory={"place": place})
+
+
 def test_commands_are_what_starts_draw(mjcf):
+    session = Session(Source("told", watchable(Env(Told(file=str(mjcf))))), 2)
+    (command,) = commands_of(session)
+    assert command.label == "place"
+    assert (command.low > -1.01).all()
+    assert (command.low < -0.8).all()
+    assert (command.high < 3.01).all()
+    assert (command.high > 2.8).all()
+    session.held[command.path] = np.array([[0.5, 0.1], [np.nan] * 2], np.float32)
+    drawn = session.state.env.memory[0]["place"][1]
+    session.step()
+    held = session.state.env.memory[0]["place"]
+    np.testing.assert_allclose(held[0], [0.5, 0.1])
+    np.testing.assert_array_equal(held[1], drawn)
+
+
+@pytest.mark.exhaustive
+def test_a_quadruped_is_told_its_velocity():
     session = Session(open_source("robot/quadruped-joystick"), 2)
     (command,) = commands_of(session)
     assert command.label == "command"
@@ -274,8 +302,20 @@ def test_what_cannot_be_watched_is_one_line(tmp_path):
             open_source(name)
 
 
-def test_a_field_that_the_task_draws_is_no_knob():
-    env = open_source("robot/quadruped-joystick").env
-    knobs = Knobs(env, 1)
-    assert knobs.fields
-    assert isinstance(Source("x", env), Source)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Drawing(BareModel):
+    """A model whose starts have a friction of their own."""
+
+    def start(self, key):
+        friction = jnp.full_like(self.model.constant("geom_friction"), 0.7)
+        return dataclasses.replace(super().start(key), variation={"geom_friction": friction})
+
+
+def test_a_field_that_the_task_draws_is_no_knob(mjcf):
+    env = watchable(Env(Drawing(file=str(mjcf))))
+    knobs = Knobs(env, 1, tuple(env.task.domains.values()))
+    assert "opt.gravity" in knobs.fields
+    assert "geom_friction" not in knobs.fields
+    assert "context/friction" not in knobs.knobs
+    with pytest.raises(VariationError, match="draws 'geom_friction' itself"):
+        knobs.add_field("geom_friction", 0, 0)

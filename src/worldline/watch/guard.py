@@ -26,6 +26,9 @@ LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 #: Addresses that mean every interface of this machine.
 _EVERYWHERE = frozenset(("0.0.0.0", "::", ""))
 
+#: How long a server that stops waits for browsers, in seconds.
+_GOODBYE_S = 1.0
+
 _patching = threading.Lock()
 
 
@@ -108,7 +111,8 @@ def guarding(guard: Guard) -> Iterator[None]:
     """Has a server that `websockets` begins to serve in this block ask a guard first.
 
     viser gives no way to see a request before it is answered, so its call of
-    `websockets.asyncio.server.serve` is given another `process_request` here.
+    `websockets.asyncio.server.serve` is given another `process_request` here. Nor does it say how
+    long a browser may take to say goodbye when the server stops, which is 10 s by default.
     """
     from websockets.asyncio import server
 
@@ -116,6 +120,7 @@ def guarding(guard: Guard) -> Iterator[None]:
 
     @functools.wraps(serve)
     def serve_guarded(*args: Any, process_request: Any = None, **options: Any) -> Any:
+        options = {"close_timeout": _GOODBYE_S, **options}
         return serve(*args, process_request=_asking(guard, process_request), **options)
 
     with _patching:

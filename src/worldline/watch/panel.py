@@ -99,7 +99,7 @@ class Panel:
                 lambda event: watcher.choose(int(self.chosen.value)) if event.client else None
             )
             boxes = {
-                "follow": ("Follow the chosen world", last == 0),
+                "follow": ("Follow the chosen world", True),
                 "contacts": ("Contact points", False),
                 "centre": ("Centre of mass", False),
             }

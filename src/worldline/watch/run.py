@@ -42,11 +42,9 @@ def open_server(config: WatchConfig) -> Iterator[tuple[Any, str]]:
         MissingExtraError: viser is not installed.
         ConfigError: no port can be had.
     """
-    try:
-        import viser
-        from viser._messages import ShareUrlRequest
-    except ImportError as error:
-        raise MissingExtraError("worldline watch", "viewer") from error
+    viser = _viser()
+    from viser._messages import ShareUrlRequest
+
     guard = Guard.of(config.host)
     _check_address(config)
     with guarding(guard), contextlib.redirect_stdout(io.StringIO()):
@@ -60,6 +58,15 @@ def open_server(config: WatchConfig) -> Iterator[tuple[Any, str]]:
     finally:
         with contextlib.redirect_stdout(io.StringIO()):
             server.stop()
+
+
+def _viser() -> Any:
+    """The library, or an error that says what to install."""
+    try:
+        import viser
+    except ImportError as error:
+        raise MissingExtraError("worldline watch", "viewer") from error
+    return viser
 
 
 def _check_address(config: WatchConfig) -> None:
@@ -98,6 +105,7 @@ def watch(
 
     from worldline.watch.source import open_source
 
+    _viser()  # first of all, for it is what a newcomer lacks
     jax.config.update("jax_platforms", "cpu")  # the accelerator is for those who train
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
@@ -110,7 +118,8 @@ def watch(
         point_camera(server, watcher.model, watcher.stage)
         if config.port and server.get_port() != config.port:
             tell(f"port {config.port} is taken; the next free one is {server.get_port()}")
-        tell(f"{source.title}: {config.worlds} worlds at {url} (Ctrl-C ends it)")
+        worlds = "1 world" if config.worlds == 1 else f"{config.worlds} worlds"
+        tell(f"{source.title}: {worlds} at {url} (Ctrl-C ends it)")
         if watcher.follower is not None and watcher.session.policy is None:
             tell(f"  {watcher.follower.note}")
         with contextlib.suppress(KeyboardInterrupt):

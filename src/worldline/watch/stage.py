@@ -80,15 +80,16 @@ class Stage:
         Args:
             poses: of all worlds.
             chosen: the world with the label.
-            follow: whether the view stays with the chosen world.
+            follow: whether the view goes along with the chosen world, which stays at its place.
             contacts: whether to show points that touch.
             centre: whether to show centres of mass.
             text: the label of the chosen world.
         """
         placed = poses.position + self.offsets[:, None]
         base = placed[chosen, self._roots[0]] if self._roots else self.offsets[chosen]
+        away = base - self.offsets[chosen]
         with self._server.atomic():
-            _assign(self.frame, "position", np.array([-base[0], -base[1], 0.0]) * follow)
+            _assign(self.frame, "position", np.array([-away[0], -away[1], 0.0]) * follow)
             for body, handle in self._bodies:
                 _assign(handle, "batched_positions", placed[:, body])
                 _assign(handle, "batched_wxyzs", poses.wxyz[:, body])

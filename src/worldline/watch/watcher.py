@@ -152,8 +152,9 @@ class Watcher:
         possible = 1 / self._rate if self._rate else 0.0
         policy = "" if self.follower is None else f"\n\npolicy: {self.follower.note}"
         what = "" if self.playing else ", paused"
+        count = self.session.num_worlds
         self.panel.tell(
-            f"**{self._title}**{policy}\n\n{self.session.num_worlds} worlds, "
+            f"**{self._title}**{policy}\n\n{count} world{'s' * (count > 1)}, "
             f"{seconds:.2f} s{what}; up to {possible:.0f} control steps/s"
         )
         if time.monotonic() > self._banner_until:
