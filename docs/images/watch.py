@@ -14,14 +14,14 @@ from worldline.watch.run import WatchConfig, open_server, point_camera
 from worldline.watch.source import open_source
 from worldline.watch.watcher import Watcher
 
-WORLDS = 9
-WINDOW = {"width": 1280, "height": 720}
+WORLDS = 6
+WINDOW = {"width": 1120, "height": 660}
 FLAGS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 HERE = Path(__file__).parent
 
 
 def photograph(page: Page, watcher: Watcher) -> None:
-    """Walks three seconds and takes the first picture, slips on ice, and takes the second."""
+    """Takes a picture of robots that walk, and one of robots on floors of many frictions."""
 
     def after(seconds: float, name: str) -> None:
         done = threading.Event()
@@ -30,17 +30,19 @@ def photograph(page: Page, watcher: Watcher) -> None:
         for last in (watcher.show, watcher.panel.plots.refresh, done.set):
             watcher.post(last)
         done.wait()
-        page.wait_for_timeout(5000)  # the page draws
+        page.wait_for_timeout(20_000)  # the page draws
         page.screenshot(path=HERE / name)
 
-    page.get_by_text(re.compile(f"{WORLDS} worlds")).wait_for(timeout=120_000)
-    after(3, "watch.png")
-    page.get_by_role("tab", name="Physics").dispatch_event("click")
-    page.get_by_text("friction", exact=True).first.wait_for()
-    watcher.post(lambda: watcher.session.knobs.spread("context/friction"))
-    watcher.post(watcher.session.vary)
-    watcher.post(watcher.panel.physics.refresh)
-    after(2, "watch-physics.png")
+    page.get_by_text(re.compile(f"{WORLDS} worlds")).wait_for()
+    page.locator(".mantine-Notification-closeButton").dispatch_event("click")  # of software WebGL
+    after(1.5, "watch.png")
+    page.get_by_role("tab", name="Physics").click(force=True)
+    page.locator("label", has_text=re.compile("^friction$")).first.wait_for()
+    physics = watcher.panel.physics
+    physics._one_of.value = "context/friction"
+    watcher.post(lambda: physics._several("spread"))
+    watcher.post(watcher.reset)
+    after(0.8, "watch-physics.png")
 
 
 source, stop = open_source(sys.argv[1], trust_code=True), threading.Event()
@@ -48,10 +50,11 @@ with open_server(WatchConfig(worlds=WORLDS, port=0)) as (server, url), sync_play
     watcher = Watcher(server, sys.argv[1], source, WORLDS, 0, Path())
     point_camera(server, watcher.model, watcher.stage)
     watcher.toggle()
-    loop = threading.Thread(target=watcher.run, args=(stop,))
+    loop = threading.Thread(target=watcher.run, args=(stop,), daemon=True)
     loop.start()
     browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
     page = browser.new_page(viewport=WINDOW)
+    page.set_default_timeout(120_000)
     page.goto(url)
     photograph(page, watcher)
     stop.set()

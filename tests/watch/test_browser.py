@@ -1,23 +1,15 @@
-"""The page in a real browser, with two viewers: Chromium, driven by Playwright.
-
-Its WebGL is drawn by the CPU, which may take a second a frame where other tests run: a test waits
-for what it wants to see, and worlds that need not move are paused.
-"""
+"""The page in a real browser, with two viewers. Worlds that need not move are paused."""
 
 import re
-import shutil
 import threading
 import time
 
-import imageio.v3 as imageio
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 pytest.importorskip("viser")
-
-from playwright import sync_api
 
 from worldline.export.policy_file import save_policy
 from worldline.learn.networks.mlp import MLP, Actor
@@ -48,7 +40,6 @@ MJCF = """
 """
 
 BOX = 1
-WINDOW = {"width": 800, "height": 450}
 PATIENCE_S = 120.0
 
 
@@ -73,50 +64,33 @@ def watcher(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.fail("there is no Chromium to test the page in; apt-get install chromium")
-    flags = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def asked():
     """The address of each request of the first page."""
     return []
 
 
 @pytest.fixture(scope="module")
-def page(browser, watcher, asked):
-    return opened(browser, watcher, asked)
+def view(new_page, watcher, until):
+    """Opens the page in a new tab, and waits until the server knows it."""
+
+    def opened(asked):
+        known = set(watcher._server.get_clients())
+        page = new_page(watcher.url, asked)
+        page.get_by_text("2 worlds").wait_for()
+        until(lambda: set(watcher._server.get_clients()) - known)
+        return page
+
+    return opened
 
 
-def opened(browser, watcher, asked):
-    page = browser.new_page(viewport=WINDOW)
-    page.set_default_timeout(1000 * PATIENCE_S)
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("websocket", lambda socket: asked.append(socket.url))
-    known = set(watcher._server.get_clients())
-    page.goto(watcher.url)
-    page.get_by_text("2 worlds").wait_for()
-    until(lambda: set(watcher._server.get_clients()) - known)
-    return page
+@pytest.fixture(scope="module")
+def page(view, asked):
+    return view(asked)
 
 
 def press(page, name):
     """Presses a button, also one that moves while the page draws slowly."""
     page.get_by_role("button", name=name, exact=True).dispatch_event("click")
-
-
-def until(what, seconds=PATIENCE_S):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 def do(watcher, *what):
@@ -128,18 +102,7 @@ def do(watcher, *what):
     assert done.wait(PATIENCE_S)
 
 
-def picture(page):
-    """The scene without the panel and the notices, `(height, width, 3)`."""
-    return imageio.imread(page.screenshot())[100:, :450, :3].astype(float)
-
-
-def moves(page):
-    """Whether the scene changes from one picture to the next."""
-    one, other = picture(page), picture(page)
-    return np.abs(one - other).max() > 50
-
-
-def test_the_robot_moves_and_pause_freezes(page, watcher):
+def test_the_robot_moves_and_pause_freezes(page, watcher, until, moves):
     do(watcher, lambda: watcher.act("random"))
     press(page, "Go on")
     until(lambda: moves(page))
@@ -153,8 +116,8 @@ def test_the_robot_moves_and_pause_freezes(page, watcher):
     until(lambda: watcher.session.taken == taken + 1)
 
 
-def test_a_slider_changes_the_variation_and_the_way(page, watcher):
-    page.get_by_role("tab", name="Physics").dispatch_event("click")
+def test_a_slider_changes_the_variation_and_the_way(page, watcher, until):
+    page.get_by_role("tab", name="Physics").click(force=True)
     label = page.locator("label", has_text=re.compile("^friction$")).first
     box = label.locator("xpath=ancestor::*[.//input[@type='text']][1]//input[@type='text']").first
     watcher.push_newtons = 30.0
@@ -169,10 +132,10 @@ def test_a_slider_changes_the_variation_and_the_way(page, watcher):
     assert (np.asarray(watcher.session.state.variation["geom_friction"])[:, 1, 0] == 0).all()
     assert (ways[1] > 2 * ways[0]).all()
     assert (ways[0] > 0.01).all()
-    page.get_by_role("tab", name="Play").dispatch_event("click")
+    page.get_by_role("tab", name="Play").click(force=True)
 
 
-def test_a_click_pushes_the_body_that_is_seen_there(page, watcher):
+def test_a_click_pushes_the_body_that_is_seen_there(page, watcher, until):
     do(watcher, watcher.reset)
     (client,) = watcher._server.get_clients().values()
     canvas = page.locator("canvas").first.bounding_box()
@@ -191,7 +154,7 @@ def test_a_click_pushes_the_body_that_is_seen_there(page, watcher):
     before = watcher.session.seen.qpos[:, :2].copy()
     do(watcher, *[watcher.step] * 20)
     way = np.linalg.norm(watcher.session.seen.qpos[:, :2] - before, axis=1)
-    assert way[0] < 1e-3 < 0.05 < way[1]
+    assert way[0] < 0.01 < 0.05 < way[1]
 
 
 def seen_at(camera, point):
@@ -224,9 +187,9 @@ def test_a_new_policy_is_taken_up(page, watcher):
         np.testing.assert_allclose(watcher.session.seen.action, action)
 
 
-def test_two_viewers_see_the_same(page, browser, watcher):
+def test_two_viewers_see_the_same(page, view, watcher, until):
     (first,) = watcher._server.get_clients()
-    second = opened(browser, watcher, [])
+    second = view([])
     (other,) = set(watcher._server.get_clients()) - {first}
     press(second, "Go on")
     page.get_by_role("button", name="Pause", exact=True).wait_for()
@@ -237,7 +200,8 @@ def test_two_viewers_see_the_same(page, browser, watcher):
     assert first in watcher._server.get_clients()
 
 
-def test_a_divergence_is_a_banner(page, watcher):
+def test_a_divergence_is_a_banner(page, watcher, monkeypatch):
+    monkeypatch.setattr("worldline.watch.watcher._BANNER_S", 1000.0)  # a slow page shows it too
     do(watcher, lambda: watcher.say("world 1 diverged, and begins again"))
     page.get_by_text("world 1 diverged").wait_for()
 

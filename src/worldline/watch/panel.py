@@ -117,14 +117,16 @@ class Panel:
                 hint="0 lays the worlds over each other",
             )
             spacing.on_update(lambda _: watcher.post(lambda: watcher.place(spacing.value)))
+        # A round number about a third of the weight: 6 of them are about twice the weight.
+        unit = float(f"{watcher.weight / 3:.1g}")
         with gui.add_folder("Hand"):
             gui.add_markdown("Click a body to push it; drag it to pull.")
             push = gui.add_slider(
                 "Push (N)",
                 min=0.0,
-                max=round(6 * watcher.weight, 2),
-                step=max(round(watcher.weight / 50, 2), 0.01),
-                initial_value=round(2 * watcher.weight, 2),
+                max=20 * unit,
+                step=unit / 20,
+                initial_value=6 * unit,
                 hint="for a tenth of a second",
             )
             watcher.push_newtons = float(push.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -138,8 +139,9 @@ def point_camera(server: Any, model: Any, stage: Any) -> None:
 
     body = min(float(model.stat.extent), 1.2 * stage.spacing)
     side = float(np.ptp(stage.offsets[:, :2], axis=0).max())
-    distance = 0.9 * side + 1.6 * body
+    distance = 0.9 * side + 1.4 * body
     camera = server.initial_camera
     camera.position = (0.35 * distance, -0.85 * distance, 0.25 * body + 0.5 * distance)
     camera.look_at = (0.0, 0.0, 0.25 * body)
     camera.up = (0.0, 0.0, 1.0)
+    camera.fov = math.radians(55)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import mujoco
 import numpy as np
 
+from worldline.rendering.simple import with_few_faces
+
 NDArray: TypeAlias = np.ndarray[Any, Any]
 
 #: Geoms of higher groups are for collisions; MuJoCo's own viewer hides them too.
@@ -49,7 +51,12 @@ class Floor:
 
 
 def shapes_of(model: mujoco.MjModel) -> list[Shape]:
-    """The bodies of a model, without endless planes; one shape for each colour of a body."""
+    """The bodies of a model, without endless planes; one shape for each colour of a body.
+
+    Meshes of many triangles are simplified: a browser gets all of them, and draws them for each
+    world.
+    """
+    model = with_few_faces(model)
     parts: dict[tuple[int, tuple[float, ...]], list[tuple[NDArray, NDArray]]] = {}
     for geom in _visible(model):
         if _is_endless(model, geom):
@@ -144,7 +151,9 @@ def _triangles(model: mujoco.MjModel, geom: int) -> tuple[NDArray, NDArray]:
 def _of_mesh(model: mujoco.MjModel, mesh: int) -> tuple[NDArray, NDArray]:
     vertex, face = model.mesh_vertadr[mesh], model.mesh_faceadr[mesh]
     vertices = model.mesh_vert[vertex : vertex + model.mesh_vertnum[mesh]]
-    return vertices, model.mesh_face[face : face + model.mesh_facenum[mesh]]
+    faces = model.mesh_face[face : face + model.mesh_facenum[mesh]]
+    used, renumbered = np.unique(faces, return_inverse=True)
+    return vertices[used], renumbered.reshape(faces.shape)
 
 
 def _of_hfield(model: mujoco.MjModel, field: int) -> tuple[NDArray, NDArray]:

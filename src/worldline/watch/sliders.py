@@ -47,7 +47,7 @@ class PhysicsTab:
         """Shows the values of the chosen world."""
         values, world = self._watcher.session.knobs.values, self._watcher.chosen
         for name, slider in self._sliders.items():
-            value = _within(slider, float(values[name][world]))
+            value = _within(slider, _short(float(values[name][world])))
             if slider.value != value:
                 slider.value = value
 
@@ -75,12 +75,13 @@ class PhysicsTab:
     def _add_slider(self, knob: Knob) -> None:
         unit = f" ({knob.unit})" if knob.unit else ""
         seen = "; the policy may observe it" if knob.observed else ""
+        low, high = _short(knob.low), _short(knob.high)
         slider = self._gui.add_slider(
             f"{knob.label}{unit}",
-            min=knob.low,
-            max=knob.high,
-            step=_step(knob.low, knob.high),
-            initial_value=min(max(knob.nominal, knob.low), knob.high),
+            min=low,
+            max=high,
+            step=_step(low, high),
+            initial_value=min(max(_short(knob.nominal), low), high),
             hint=f"{knob.name}: nominal {knob.nominal:g}{seen}",
         )
         self._sliders[knob.name] = slider
@@ -173,6 +174,11 @@ class CommandsTab:
                     session.sliders[i] = slider.value
 
                 slider.on_update(put)
+
+
+def _short(value: float) -> float:
+    """A number of three digits, which a panel has room for."""
+    return float(f"{value:.3g}")
 
 
 def _within(slider: Any, value: float) -> float:

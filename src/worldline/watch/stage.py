@@ -15,6 +15,9 @@ from worldline.watch.shapes import Floor, floors_of, shapes_of
 #: Frame above everything, which moves against the robot that is followed.
 _ROOT = "/worlds"
 
+#: How much of the colour of the chosen world's bodies is blue.
+_TINT = 0.45
+
 _RED, _BLUE, _ORANGE = (215, 50, 40), (40, 90, 200), (240, 130, 30)
 
 
@@ -37,25 +40,30 @@ class Stage:
         self._size = max(float(model.stat.meansize), 0.01)
         self.names = [shape.name for shape in shapes_of(model)]
         self._bodies: list[tuple[int, Any]] = []
+        self._colours: list[tuple[Any, NDArray, NDArray]] = []
+        self._marked = -1
         self.frame = server.scene.add_frame(_ROOT, show_axes=False)
         self.place(spacing)
         for floor in floors_of(model):
             self._add_floor(floor)
         wxyz, position = np.tile([1.0, 0, 0, 0], (num_worlds, 1)), np.zeros((num_worlds, 3))
         for shape in shapes_of(model):
-            rgb = np.tile(np.uint8(np.multiply(shape.rgba[:3], 255).round()), (num_worlds, 1))
+            rgb = np.multiply(shape.rgba[:3], 255)
             handle = server.scene.add_batched_meshes_simple(
                 f"{_ROOT}/{shape.name}",
                 shape.vertices,
                 shape.faces,
                 wxyz,
                 position,
-                batched_colors=rgb,
+                batched_colors=np.tile(np.uint8(rgb.round()), (num_worlds, 1)),
                 opacity=None if shape.rgba[3] >= 1 else shape.rgba[3],
                 lod="off",
                 side="double",
             )
             self._bodies.append((shape.body, handle))
+            if num_worlds > 1 and shape.body > 0:
+                marked = (1 - _TINT) * rgb + _TINT * np.array(_BLUE)
+                self._colours.append((handle, rgb.astype(np.uint8), marked.astype(np.uint8)))
         self._contacts = self._points("contacts", _RED, 0.35 * self._size)
         self._com = self._points("centre-of-mass", _BLUE, 0.6 * self._size)
         self._label = server.scene.add_label(f"{_ROOT}/chosen", "world 0")
@@ -79,7 +87,7 @@ class Stage:
 
         Args:
             poses: of all worlds.
-            chosen: the world with the label.
+            chosen: the world with the label, whose bodies are bluish.
             follow: whether the view goes along with the chosen world, which stays at its place.
             contacts: whether to show points that touch.
             centre: whether to show centres of mass.
@@ -89,6 +97,7 @@ class Stage:
         base = placed[chosen, self._roots[0]] if self._roots else self.offsets[chosen]
         away = base - self.offsets[chosen]
         with self._server.atomic():
+            self._mark(chosen)
             _assign(self.frame, "position", np.array([-away[0], -away[1], 0.0]) * follow)
             for body, handle in self._bodies:
                 _assign(handle, "batched_positions", placed[:, body])
@@ -99,6 +108,14 @@ class Stage:
             self._put_points(self._com, com, centre)
             _assign(self._label, "text", text)
             _assign(self._label, "position", base + np.array([0, 0, 1.5 * self._size]))
+
+    def _mark(self, chosen: int) -> None:
+        if chosen != self._marked:
+            self._marked = chosen
+            for handle, rgb, marked in self._colours:
+                colours = np.tile(rgb, (self._count, 1))
+                colours[chosen] = marked
+                handle.batched_colors = colours
 
     def show_pull(self, start: NDArray | None, end: NDArray | None = None) -> None:
         """Draws the line along which a body is pulled; None: nothing is pulled."""
@@ -168,7 +185,7 @@ def spacing_of(model: mujoco.MjModel) -> float:
     if not moving.any():
         return 2.0
     reach = np.abs(data.geom_xpos[moving, :2]) + np.minimum(model.geom_rbound[moving, None], 5.0)
-    return float(np.clip(2.6 * reach.max(), 0.4, 6.0))
+    return float(np.clip(3.2 * reach.max(), 0.4, 6.0))
 
 
 def _assign(handle: Any, name: str, value: Any) -> None:

@@ -69,7 +69,7 @@ class Watcher:
         self._poser = Poser(self.model)
         self._todo: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._pushes: list[tuple[int, int, int]] = []
-        self._banner, self._banner_until, self._rate = "", 0.0, 0.0
+        self._banner, self._banner_until, self._step_s = "", 0.0, 0.0
         self._poses: Poses | None = None
         self.stage = Stage(server, self.model, num_worlds, self.spacing)
         self.stage.on_body(self._clicked, self._dragged)
@@ -118,7 +118,7 @@ class Watcher:
             worlds = ", ".join(map(str, np.flatnonzero(seen.diverged)))
             self.say(f"world {worlds} diverged, and begins again")
         took = time.monotonic() - began
-        self._rate = took if self._rate == 0 else 0.95 * self._rate + 0.05 * took
+        self._step_s += 0.05 * (min(took, 1.0) - self._step_s)  # a mean, which compiling is not of
 
     def show(self) -> None:
         """Sends browsers where everything is."""
@@ -149,14 +149,12 @@ class Watcher:
 
     def _tell(self) -> None:
         seconds = self.session.seen.steps[self.chosen] * self.timestep
-        possible = 1 / self._rate if self._rate else 0.0
         policy = "" if self.follower is None else f"\n\npolicy: {self.follower.note}"
-        what = "" if self.playing else ", paused"
+        late = self._step_s * self.speed > self.timestep
+        what = ", paused" if not self.playing else ", slower than asked for" if late else ""
         count = self.session.num_worlds
-        self.panel.tell(
-            f"**{self._title}**{policy}\n\n{count} world{'s' * (count > 1)}, "
-            f"{seconds:.2f} s{what}; up to {possible:.0f} control steps/s"
-        )
+        worlds = f"{count} world{'s' * (count > 1)}"
+        self.panel.tell(f"**{self._title}**{policy}\n\n{worlds}, {seconds:.2f} s{what}")
         if time.monotonic() > self._banner_until:
             self._banner = ""
         self.panel.warn(self._banner)
