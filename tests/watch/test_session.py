@@ -218,6 +218,9 @@ class Told(BareModel):
         place = jax.random.uniform(key, (2,), minval=-1.0, maxval=3.0)
         return dataclasses.replace(super().start(key), memory={"place": place})
 
+    def outcome(self, before, action, after, memory):
+        return dataclasses.replace(super().outcome(before, action, after, memory), memory=memory)
+
 
 def test_commands_are_what_starts_draw(mjcf):
     session = Session(Source("told", watchable(Env(Told(file=str(mjcf))))), 2)
