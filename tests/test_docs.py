@@ -64,7 +64,7 @@ def run_shell(block: Block, python: str) -> None:
             continue
         command, *rest = arguments
         out = Path(rest[rest.index("--out") + 1]) if "--out" in rest else None
-        if command in ("eval", "export", "render", "resume"):
+        if command in ("eval", "export", "render", "resume", "watch"):
             parse(getattr(commands, command.capitalize()), rest, f"worldline {command}")
         elif command == "train" and not (out and {f'"{out}', f'"{out.parent}"'} & mentions(python)):
             name, options = take_task(rest)

@@ -26,6 +26,7 @@ ROOMS = [
     "report",
     "train",
     "bridges",
+    "watch",
     "facade",
     "cli",
 ]

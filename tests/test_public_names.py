@@ -26,6 +26,7 @@ PUBLIC = [
     "check_env",
     "list_tasks",
     "load_policy",
+    "load_state",
     "make",
     "register",
 ]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from worldline.tasks.registry import list_tasks as list_tasks
     from worldline.tasks.registry import make as make
     from worldline.tasks.registry import register as register
+    from worldline.watch.saved import load_state as load_state
 
 #: Public name to the module that defines it; imported when first asked for.
 _PUBLIC = {
@@ -49,6 +50,7 @@ _PUBLIC = {
     "check_env": "worldline.env.check",
     "list_tasks": "worldline.tasks.registry",
     "load_policy": "worldline.export.policy_file",
+    "load_state": "worldline.watch.saved",
     "make": "worldline.tasks.registry",
     "register": "worldline.tasks.registry",
 }

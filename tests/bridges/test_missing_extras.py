@@ -62,7 +62,7 @@ def test_without_any_every_test_is_found() -> None:
         "gymnax",
         "minari",
     ]
-    libraries += ["rsl_rl", "jax2onnx", "onnx", "onnxruntime", "wandb", "mlflow"]
+    libraries += ["rsl_rl", "jax2onnx", "onnx", "onnxruntime", "wandb", "mlflow", "viser"]
     collect = ["--collect-only", "-q", "-p", "no:cacheprovider", "--ignore=tests/parity", "tests"]
     hide = HIDE.format(libraries=libraries)
     done = run(f"{hide}\nimport pytest\nsys.exit(pytest.main({collect}))")

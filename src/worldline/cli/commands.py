@@ -21,6 +21,7 @@ from worldline.cli import BEGAN
 from worldline.errors import ConfigError
 from worldline.parallel.config import ClusterConfig
 from worldline.settings import Count, Positive, Range, Seed, check_settings
+from worldline.watch.run import WatchConfig
 
 if TYPE_CHECKING:
     from worldline.env.env import Env
@@ -249,6 +250,29 @@ def _frame_size(text: str) -> tuple[int, int] | None:
 
 
 @dataclasses.dataclass(frozen=True)
+class Watch:
+    """Watch worlds live in the browser, with their physics under sliders."""
+
+    what: tyro.conf.Positional[str]
+    """A run folder, whose newest policy acts, also while it trains; a task; or an MJCF file."""
+    watch: Annotated[WatchConfig, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=WatchConfig
+    )
+    trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
+
+    def execute(self) -> None:
+        """Serves the page until Ctrl-C."""
+        from worldline.watch.run import watch
+
+        watch(self.what, self.watch, _say, trust_code=self.trust_code)
+
+
+def _say(line: str) -> None:
+    """Prints a line at once, also into a pipe."""
+    print(line, flush=True)
+
+
+@dataclasses.dataclass(frozen=True)
 class Compare:
     """Compare runs: a table of what they reached and where their settings differ, and a picture."""
 
@@ -272,18 +296,49 @@ class Compare:
 class Export(_OfRun):
     """Write what a robot needs to run a run's policy: the policy as ONNX, what each number of its
     observation and action is, the model, and a program that runs it without JAX and Worldline.
+
+    With `--html FILE`, write a page in its place: recorded episodes to look at from all sides, in
+    one file that needs no server.
     """
 
     out: Path | None = None
     """The folder to write; by default `deploy` in the run folder. Or a file that ends in .onnx: the
     policy alone."""
+    html: Path | None = None
+    """The page to write in place of the folder."""
+    worlds: Count = 4
+    """Worlds on the page, side by side."""
+    seconds: Positive = 20.0
+    """Seconds of simulated time on the page."""
+    seed: Seed = 1
+    """Decides the starts of the page's episodes."""
 
     def execute(self) -> None:
         """Writes the folder or the file, and prints what is in it."""
+        if self.html is not None:
+            self._write_page(self.html)
+            return
         from worldline.cli.exporting import export_run
 
         for line in export_run(*self.open(), self.out, self.checkpoint):
             print(line)
+
+    def _write_page(self, file: Path) -> None:
+        from worldline.watch.page import save_page
+        from worldline.watch.source import Source, watchable
+
+        if file.suffix != ".html":
+            raise ConfigError(f"html is {str(file)!r}; give a file that ends in .html")
+        _, env, policy = self.open()
+        size = save_page(
+            file,
+            Source(str(self.run), watchable(env)),
+            policy,
+            num_worlds=self.worlds,
+            seconds=self.seconds,
+            seed=self.seed,
+        )
+        print(f"{file}: {self.seconds:g} s of {self.worlds} worlds, {size / 1e6:.1f} MB")
 
 
 @dataclasses.dataclass(frozen=True)

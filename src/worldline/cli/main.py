@@ -23,16 +23,17 @@ COMMANDS = {
     "resume": ("RUN", "continue a run that was stopped or killed"),
     "eval": ("RUN", "evaluate the policy of a run in new episodes"),
     "render": ("RUN", "make a video of the policy of a run"),
+    "watch": ("RUN", "show a run, a task or an MJCF live in the browser"),
     "record": ("RUN", "record the policy of a run as a Minari dataset"),
     "compare": ("RUN ...", "compare runs: a table and a picture"),
-    "export": ("RUN", "write what a robot needs to run the policy of a run: ONNX, model, program"),
+    "export": ("RUN", "write what a robot needs to run a policy, or a page that shows it"),
     "init": ("ROBOT", "write a Python file with a task for your robot, ready to train"),
     "list": ("", "list the tasks, or what can vary in one"),
     "bench": ("NAME", "measure a published figure, with its peers (needs a checkout)"),
 }
 
 #: What takes seconds to import, of what a command uses; for the others it is `worldline.train.run`.
-_HEAVY = {"init": "worldline.cli.scaffold"}
+_HEAVY = {"init": "worldline.cli.scaffold", "watch": "worldline.watch.watcher"}
 
 #: The commands that do without JAX, and so answer at once.
 _LIGHT = ("compare", "list")

@@ -12,7 +12,7 @@ from worldline.rendering.scene import NDArray
 #: Triangles of a model that OpenGL draws quickly on a CPU.
 FEW_FACES = 20_000
 #: Cells along the longest side of a mesh: vertices that share a cell become one.
-_CELLS = 48
+CELLS = 48
 
 
 def drawn_faces(model: mujoco.MjModel) -> int:
@@ -21,12 +21,28 @@ def drawn_faces(model: mujoco.MjModel) -> int:
     return int(model.mesh_facenum[model.geom_dataid[shown]].sum())
 
 
-def simplified(model: mujoco.MjModel) -> mujoco.MjModel:
+def with_few_faces(model: mujoco.MjModel, few: int = FEW_FACES) -> mujoco.MjModel:
+    """The model itself if it has few triangles, else a copy that is simplified until it has.
+
+    It is not coarser than 12 cells along the longest side of a mesh, whatever it then has.
+    """
+    simple, cells = model, CELLS
+    while drawn_faces(simple) > few and cells >= 12:
+        simple = simplified(model, cells)
+        cells = cells * 2 // 3
+    return simple
+
+
+def simplified(model: mujoco.MjModel, cells: int = CELLS) -> mujoco.MjModel:
     """A copy whose meshes have fewer triangles, for OpenGL alone.
 
     Vertices near each other become one, and triangles that lose a corner so are left out. The
     trees in which MuJoCo looks for triangles that a ray meets are those of before: neither rays nor
     contacts can be computed with it.
+
+    Args:
+        model: the model, which stays as it is.
+        cells: along the longest side of a mesh; vertices that share one become one.
     """
     model = copy.copy(model)
     for mesh in range(model.nmesh):
@@ -34,7 +50,7 @@ def simplified(model: mujoco.MjModel) -> mujoco.MjModel:
         first = int(model.mesh_vertadr[mesh])
         vertices = model.mesh_vert[first : first + int(model.mesh_vertnum[mesh])]
         faces = model.mesh_face[start : start + count]
-        kept, corners = _clustered(vertices, faces)
+        kept, corners = _clustered(vertices, faces, cells)
         for name in ("mesh_face", "mesh_facenormal", "mesh_facetexcoord"):
             rows = getattr(model, name)[start : start + count]
             rows[: len(kept)] = corners if name == "mesh_face" else rows[kept]
@@ -42,12 +58,12 @@ def simplified(model: mujoco.MjModel) -> mujoco.MjModel:
     return model
 
 
-def _clustered(vertices: NDArray, faces: NDArray) -> tuple[NDArray, NDArray]:
+def _clustered(vertices: NDArray, faces: NDArray, cells: int) -> tuple[NDArray, NDArray]:
     """The faces to keep, and their corners `(n, 3)`: each the first vertex of its cell."""
     low = vertices.min(axis=0)
-    side = max(float((vertices.max(axis=0) - low).max()), 1e-9) / _CELLS
-    cells = ((vertices - low) / side).astype(np.int64)
-    number = cells @ np.array([1, _CELLS + 1, (_CELLS + 1) ** 2])
+    side = max(float((vertices.max(axis=0) - low).max()), 1e-9) / cells
+    cell = ((vertices - low) / side).astype(np.int64)
+    number = cell @ np.array([1, cells + 1, (cells + 1) ** 2])
     _, first, inverse = np.unique(number, return_index=True, return_inverse=True)
     corners = first[inverse.ravel()][faces]
     a, b, c = np.sort(corners, axis=1).T

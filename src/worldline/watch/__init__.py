@@ -1,0 +1,1 @@
+"""`worldline watch`: worlds live in a browser, with their physics under sliders."""
