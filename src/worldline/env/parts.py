@@ -203,10 +203,8 @@ def check_parts(task: Task, obs: Any) -> None:
         ModelError: the model has no such object.
     """
     kind = type(task).__name__
-    shapes = {
-        key: tuple(leaf.shape)
-        for key, leaf in (obs if isinstance(obs, dict) else {STATE: obs}).items()
-    }
+    keys = obs if isinstance(obs, dict) else {STATE: obs}
+    shapes = {key: tuple(getattr(leaf, "shape", ())) for key, leaf in keys.items()}
     for key, parts in task.observation_parts.items():
         if key not in shapes:
             raise TaskError(
