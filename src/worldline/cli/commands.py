@@ -294,13 +294,28 @@ class Compare:
 
 @dataclasses.dataclass(frozen=True)
 class Export(_OfRun):
-    """Write a run's policy as an ONNX file, with its normalisation and its action bounds."""
+    """Write a run's policy as an ONNX file, with its normalisation and its action bounds.
+
+    With `--html FILE`, write a page in its place: recorded episodes to look at from all sides, in
+    one file that needs no server.
+    """
 
     out: Path | None = None
-    """The file; by default policy.onnx in the run folder."""
+    """The ONNX file; by default policy.onnx in the run folder."""
+    html: Path | None = None
+    """The page to write in place of the ONNX file."""
+    worlds: Count = 4
+    """Worlds on the page, side by side."""
+    seconds: Positive = 20.0
+    """Seconds of simulated time on the page."""
+    seed: Seed = 1
+    """Decides the starts of the page's episodes."""
 
     def execute(self) -> None:
-        """Writes the file, and prints its inputs and its output."""
+        """Writes the file, and prints what is in it."""
+        if self.html is not None:
+            self._write_page(self.html)
+            return
         from worldline.export.onnx_file import save_onnx
 
         folder, env, policy = self.open()
@@ -312,6 +327,23 @@ class Export(_OfRun):
         for name in policy.obs_keys:
             print(f"  {name}, of each world {parts[name].shape}")
         print(f"  -> action, of each world {policy.low.shape}")
+
+    def _write_page(self, file: Path) -> None:
+        from worldline.watch.page import save_page
+        from worldline.watch.source import Source, watchable
+
+        if file.suffix != ".html":
+            raise ConfigError(f"html is {str(file)!r}; give a file that ends in .html")
+        _, env, policy = self.open()
+        size = save_page(
+            file,
+            Source(str(self.run), watchable(env)),
+            policy,
+            num_worlds=self.worlds,
+            seconds=self.seconds,
+            seed=self.seed,
+        )
+        print(f"{file}: {self.seconds:g} s of {self.worlds} worlds, {size / 1e6:.1f} MB")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ COMMANDS = {
     "watch": ("RUN", "show a run, a task or an MJCF live in the browser"),
     "record": ("RUN", "record the policy of a run as a Minari dataset"),
     "compare": ("RUN ...", "compare runs: a table and a picture"),
-    "export": ("RUN", "write the policy of a run as an ONNX file"),
+    "export": ("RUN", "write the policy of a run as an ONNX file, or as a page to share"),
     "init": ("MJCF", "write a Python file with a task for your robot, ready to train"),
     "list": ("", "list the tasks, or what can vary in one"),
     "bench": ("NAME", "measure a published figure, with its peers (needs a checkout)"),
