@@ -49,7 +49,9 @@ def watcher(tmp_path_factory):
     (folder / "box.xml").write_text(MJCF)
     source = open_source(str(folder / "box.xml"))
     stop = threading.Event()
-    with open_server(WatchConfig(worlds=2, port=0)) as (server, url):
+    with pytest.MonkeyPatch.context() as patch, open_server(WatchConfig(worlds=2, port=0)) as it:
+        patch.setattr("worldline.watch.watcher._FRAMES", 5.0)  # the CPU draws each of them
+        server, url = it
         watcher = Watcher(server, "box.xml", source, 2, 0, folder)
         watcher.follower = PolicyFollower(folder)
         watcher.url = url
@@ -187,6 +189,7 @@ def test_a_new_policy_is_taken_up(page, watcher):
         np.testing.assert_allclose(watcher.session.seen.action, action)
 
 
+@pytest.mark.exhaustive
 def test_two_viewers_see_the_same(page, view, watcher, until):
     (first,) = watcher._server.get_clients()
     second = view([])

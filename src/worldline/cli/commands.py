@@ -7,7 +7,6 @@ reported at once.
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import itertools
 import os
 import re
@@ -316,29 +315,16 @@ class Export(_OfRun):
     def execute(self) -> None:
         """Writes the folder or the file, and prints what is in it."""
         if self.html is not None:
-            self._write_page(self.html)
+            from worldline.cli.exporting import write_page
+
+            _, env, policy = self.open()
+            shown = self.worlds, self.seconds, self.seed
+            print(write_page(self.html, str(self.run), env, policy, *shown))
             return
         from worldline.cli.exporting import export_run
 
         for line in export_run(*self.open(), self.out, self.checkpoint):
             print(line)
-
-    def _write_page(self, file: Path) -> None:
-        from worldline.watch.page import save_page
-        from worldline.watch.source import Source, watchable
-
-        if file.suffix != ".html":
-            raise ConfigError(f"html is {str(file)!r}; give a file that ends in .html")
-        _, env, policy = self.open()
-        size = save_page(
-            file,
-            Source(str(self.run), watchable(env)),
-            policy,
-            num_worlds=self.worlds,
-            seconds=self.seconds,
-            seed=self.seed,
-        )
-        print(f"{file}: {self.seconds:g} s of {self.worlds} worlds, {size / 1e6:.1f} MB")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -432,25 +418,19 @@ class List:
 
     def execute(self) -> None:
         """Prints the list."""
-        from worldline.tasks.names import TASKS, tasks_of_packages
+        from worldline.tasks.names import tasks_like
 
         if self.fields:
             from worldline.cli.listing import fields_of
 
             lines = list(fields_of(self.fields))
         else:
-            about = {name: entry.about for name, entry in TASKS.items()}
-            about |= {name: f"at {place}" for name, place in tasks_of_packages().items()}
-            pattern = f"*{self.pattern}*"
-            chosen = {n: t for n, t in about.items() if fnmatch.fnmatch(f"{n} {t}", pattern)}
-            if not chosen:
-                raise ConfigError(f"no task has {self.pattern!r} in its name or description")
+            about = tasks_like(self.pattern)
+            lines = [f"{name:32} {text}" for name, text in sorted(about.items())]
             if self.sizes:
                 from worldline.cli.listing import sizes_of
 
-                lines = list(sizes_of(sorted(chosen)))
-            else:
-                lines = [f"{name:32} {chosen[name]}" for name in sorted(chosen)]
+                lines = list(sizes_of(sorted(about)))
         for line in lines:
             print(line)
 

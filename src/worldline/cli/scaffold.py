@@ -24,6 +24,7 @@ from worldline.cli.legged import (
     needs_floor,
     servos,
 )
+from worldline.cli.reaching import REACHING
 from worldline.cli.templates import (
     FLOOR,
     LIGHT,
@@ -31,7 +32,6 @@ from worldline.cli.templates import (
     MOTORS,
     MOVING,
     REACH,
-    REACHING,
     SERVO_CONTROL,
     SERVO_TABLE,
     SERVOS,

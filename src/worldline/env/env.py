@@ -126,7 +126,6 @@ class Env:
         check_not_forked()
         check_settings(task)
         task = disturbed(task, disturbances)
-        #: How many measurements the state shows, by the name of a part, where it is not one.
         self.history = frames_by_part(task, history)
         self.action_repeat, self.last_action = action_repeat, last_action
         self.task, self.engine = task, physics
@@ -140,7 +139,6 @@ class Env:
             cameras = Cameras(self.model, cameras)
         self.cameras = cameras
         _ = self.config  # checks the settings
-        #: The shapes of what the task gives.
         self.task_specs = check_task(task)
         if self.history:
             check_parts(task, self.task_specs.obs)

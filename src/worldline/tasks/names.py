@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import importlib.metadata
 from typing import NamedTuple
 
+from worldline.errors import ConfigError
 from worldline.settings import Number
 
 
@@ -239,3 +241,17 @@ def tasks_of_packages() -> dict[str, str]:
     """
     offered = importlib.metadata.entry_points(group="worldline.tasks")
     return {entry.name: entry.value for entry in offered if entry.name not in TASKS}
+
+
+def tasks_like(pattern: str) -> dict[str, str]:
+    """The tasks with a text in their name or description, and what each is; `*` is anything.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    about = {name: entry.about for name, entry in TASKS.items()}
+    about |= {name: f"at {place}" for name, place in tasks_of_packages().items()}
+    chosen = {n: t for n, t in about.items() if fnmatch.fnmatch(f"{n} {t}", f"*{pattern}*")}
+    if not chosen:
+        raise ConfigError(f"no task has {pattern!r} in its name or description")
+    return chosen
