@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from worldline.env.env import Env
     from worldline.learn.policy import Policy
     from worldline.report import RunFolder
-    from worldline.train import Result
 
 RunPath: TypeAlias = tyro.conf.Positional[Path]
 
@@ -36,6 +35,7 @@ it was, or has changed. Only for folders whose maker you trust."""
 
 def train(settings: Any) -> None:
     """Trains a policy with the settings that `arguments.train_settings` read."""
+    from worldline.cli.result import print_result
     from worldline.parallel.cluster import join
     from worldline.train import train as train_run
     from worldline.train.interrupt import graceful_stop
@@ -43,7 +43,7 @@ def train(settings: Any) -> None:
     mesh = join(settings.cluster)
     env = settings.environment()
     what = (settings.name, env, settings.run, settings.algorithm)
-    _print_result(settings.name, train_run(*what, BEGAN, graceful_stop(), mesh=mesh))
+    print_result(settings.name, train_run(*what, BEGAN, graceful_stop(), mesh=mesh))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Resume:
 
     def execute(self) -> None:
         """Continues the run."""
+        from worldline.cli.result import print_result
         from worldline.parallel.cluster import join
         from worldline.report import RunFolder
         from worldline.train import resume
@@ -83,7 +84,7 @@ class Resume:
             mesh=mesh,
             trust_code=self.trust_code,
         )
-        _print_result(str(RunFolder.open(self.run).config["task"]), result)
+        print_result(str(RunFolder.open(self.run).config["task"]), result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -433,26 +434,3 @@ class List:
                 lines = list(sizes_of(sorted(about)))
         for line in lines:
             print(line)
-
-
-def _print_result(name: str, result: Result) -> None:
-    from worldline.export.policy_file import POLICY_FILE
-    from worldline.parallel.cluster import is_first
-    from worldline.report import RunFolder
-    from worldline.report.progress import short
-
-    if not is_first():
-        return
-    returns = result.evaluation.episode_return  # (episodes,) or (seeds, episodes)
-    each = f" of each of {returns.shape[0]} seeds" if returns.ndim > 1 else ""
-    print(
-        f"{name}: return {short(float(returns.mean()))} +- {short(float(returns.std()))} "
-        f"({returns.shape[-1]} episodes{each}, deterministic) after {result.steps:,} steps "
-        f"in {result.seconds:.0f} s" + (", interrupted" if result.interrupted else "")
-    )
-    run = RunFolder(result.folder)
-    files = {"curve": run.curves_file, "video": run.video_file, "strip": run.strip_file}
-    for what, file in {**files, "policy": run.path / POLICY_FILE}.items():
-        if file.exists():
-            print(f"  {what:7}{file}")
-    print(f"  {result.video_note}")
