@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import mujoco
 import numpy as np
@@ -49,6 +49,8 @@ class Model:
         ModelError: the file is missing or MuJoCo refuses it (with MuJoCo's own line).
     """
 
+    of_mujoco: ClassVar[bool] = True
+    """Whether its fields are those of an `MjModel`, with all that MuJoCo derives from them."""
     mj: mujoco.MjModel
     _source: Any
     """What it was compiled from; None where somebody else did."""

@@ -15,6 +15,7 @@ BRIDGES = {
     "gymnax": ("gymnax", ["gymnax"]),
     "minari": ("minari", ["minari"]),
     "rsl_rl": ("rsl-rl", ["rsl_rl"]),
+    "brax": ("brax", ["brax"]),
 }
 
 
@@ -62,7 +63,8 @@ def test_without_any_every_test_is_found() -> None:
         "gymnax",
         "minari",
     ]
-    libraries += ["rsl_rl", "jax2onnx", "onnx", "onnxruntime", "wandb", "mlflow", "viser"]
+    libraries += ["rsl_rl", "brax", "jax2onnx", "onnx", "onnxruntime", "wandb", "mlflow", "viser"]
+    libraries += ["mujoco_menagerie"]
     collect = ["--collect-only", "-q", "-p", "no:cacheprovider", "--ignore=tests/parity", "tests"]
     hide = HIDE.format(libraries=libraries)
     done = run(f"{hide}\nimport pytest\nsys.exit(pytest.main({collect}))")

@@ -20,9 +20,12 @@ _ENGINES = {
     "fake": "worldline.physics.fake:FakePhysics",
 }
 
+#: Engines that run no MuJoCo model, but what brings its own physics.
+_OF_OTHERS = {"brax": "worldline.physics.brax:BraxPhysics"}
+
 
 def engines() -> tuple[str, ...]:
-    """The names of the engines."""
+    """The names of the engines that run MuJoCo models."""
     return tuple(_ENGINES)
 
 
@@ -45,9 +48,10 @@ def make_physics(engine: Engine, model: Model, reads: Reads) -> Physics:
     """
     if not isinstance(engine, str):
         return engine(model, reads)
-    if engine not in _ENGINES:
+    places = _ENGINES | _OF_OTHERS
+    if engine not in places:
         hint = did_you_mean(engine, _ENGINES)
         raise ConfigError(f"there is no physics engine {engine!r}{hint}")
-    module, name = _ENGINES[engine].split(":")
+    module, name = places[engine].split(":")
     build = cast(Callable[[Model, Reads], Physics], getattr(importlib.import_module(module), name))
     return build(model, reads)

@@ -7,6 +7,7 @@ only where that file is still in place and unchanged, or where the user trusts w
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -41,7 +42,8 @@ def is_reference(text: str) -> bool:
 def load_reference(reference: str) -> Found:
     """The class of a task, or the function that makes an `Env`, at a reference.
 
-    `file.py` without a name is the only task that is defined in the file. A file is run as
+    `file.py` without a name is the only task that is defined in the file. `brax:ant` is Brax's
+    environment of that name. A file is run as
     `python file.py` runs it, but its `__name__` is another; the folder of a file, and the present
     folder for a module, join the places where Python looks for modules.
 
@@ -55,6 +57,10 @@ def load_reference(reference: str) -> Found:
     of_module = _MODULE.fullmatch(reference)
     if of_module is None:
         raise TaskError(f"{reference!r} is no reference; give file.py:Class or module:Class")
+    if of_module["place"] == "brax":
+        from worldline.tasks.brax import brax_by_name
+
+        return functools.partial(brax_by_name, of_module["name"])
     _look_in(Path.cwd())
     return _named(_imported(of_module["place"], reference), of_module["name"], reference)
 

@@ -98,12 +98,16 @@ def name_of(kind: type[Task]) -> str | None:
 
 
 def environment(make: Callable[[], Env], name: str) -> Env:
-    """What a user's function makes.
+    """What a user's function makes; an environment of Brax or Playground as one of ours.
 
     Raises:
         TaskError: it is no environment.
     """
-    made = make()
+    made: object = make()
+    if not isinstance(made, Env) and hasattr(made, "reset") and hasattr(made, "action_size"):
+        from worldline.tasks.brax import brax_env
+
+        return brax_env(made)
     if not isinstance(made, Env):
         raise TaskError(f"{name!r} makes {made!r}; give a function that makes a worldline.Env")
     return made

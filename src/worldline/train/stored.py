@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -29,6 +30,9 @@ _KINDS = {**KINDS, **DISTURBANCES, "camera": Camera}
 
 #: The copy of the file with the task, in the folder of a run whose task is not registered.
 TASK_FILE = "task.py"
+
+#: The module with the task of all of Brax's environments.
+_OF_BRAX = "worldline.tasks.brax"
 
 
 def saved_config(folder: RunFolder) -> dict[str, Any]:
@@ -190,12 +194,15 @@ def resolved_config(task: str, env: Env, config: TrainConfig, algorithm: Any) ->
 def described(env: Env) -> dict[str, Any]:
     """What an environment is made of, for a file: JSON, if its task's options are."""
     plain = undisturbed(env.task)[0]
-    registered = name_of(type(plain))
-    code = code_of(type(plain))
+    kind = type(plain)
+    # Brax's environments have no names in the registry: the record says where their class is.
+    own_place = f"{kind.__module__}:{kind.__name__}" if kind.__module__ == _OF_BRAX else None
+    registered = name_of(kind) or own_place
+    code = code_of(kind)
     own = dataclasses.asdict(code) if code else {}
     return {
         "code": {"task": registered} if registered else own,
-        "options": _options(plain),
+        "options": {name: _as_data(value) for name, value in _options(plain).items()},
         "env": to_data(vars(env.config), _KINDS),
         "not_rebuilt": _not_rebuilt(plain, env.config, code is not None),
     }
@@ -210,6 +217,16 @@ def keep_code(folder: RunFolder) -> None:
 
 def _options(task: Task) -> dict[str, Any]:
     return {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init}
+
+
+def _as_data(value: Any) -> Any:
+    """An option for a file; of an object that no file can hold, such as an environment, its kind.
+
+    Such a run is not rebuilt from its folder.
+    """
+    plain = value is None or isinstance(value, bool | int | float | str | bytes | os.PathLike)
+    several = isinstance(value, Mapping | Sequence | set | frozenset) or hasattr(value, "tolist")
+    return value if plain or several else f"a {type(value).__name__}"
 
 
 def _not_rebuilt(task: Task, config: EnvConfig, has_code: bool) -> str:

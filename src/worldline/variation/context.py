@@ -75,8 +75,10 @@ def features_of(model: Model) -> dict[str, Feature]:
 
     `gravity`, `viscosity`, `density`, `friction`, `elasticity`, `joint_damping`,
     `joint_stiffness`, `actuator_strength`, and `mass_<body>` for every body with a name: where a
-    feature changes something in this model.
+    feature changes something in this model. A model whose fields are not MuJoCo's has none.
     """
+    if not model.of_mujoco:
+        return {}
     mj = model.mj
     features = [
         Feature("gravity", float(mj.opt.gravity[2]), -math.inf, math.inf, "m/s^2", _gravity),

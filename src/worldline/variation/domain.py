@@ -109,13 +109,14 @@ class Term:
     def apply(self, target: Target, model: Model, value: Array, drawn: Array) -> Array:
         """The whole value of a target's field after this term's change."""
         rows = target.rows(model)
-        table = value[None] if target.is_option else value
+        single = target.is_option or not value.ndim
+        table = value[None] if single else value
         old = table[rows]
         drawn = drawn[None] if self.per == "world" else drawn
         drawn = drawn.reshape(drawn.shape + (1,) * (old.ndim - drawn.ndim))
         new = _operate(self.operation, old, drawn)
         table = new if len(rows) == len(table) else table.at[rows].set(new)
-        return table[0] if target.is_option else table
+        return table[0] if single else table
 
     def check(self, model: Model, distribution: Distribution) -> None:
         """Checks that the model has the targets and that the draws have a fitting shape."""
@@ -144,7 +145,7 @@ class Term:
         reasons = []
         for target in self.targets:
             rows, value = target.rows(model), model.constant(target.field)
-            zero = not np.any(value if target.is_option else value[rows])
+            zero = not np.any(value[rows] if value.ndim and not target.is_option else value)
             if self.operation == "scale" and zero and len(rows) and target.field not in earlier:
                 reasons.append(f"{target} is zero, which has no multiples; use add or set_")
             else:

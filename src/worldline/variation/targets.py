@@ -57,7 +57,7 @@ class Target:
             VariationError: the model has no such field or object.
         """
         field = model.constant(self.field)
-        if self.is_option:
+        if self.is_option or not field.ndim:
             return np.arange(1)
         if not self.kind:
             first = 1 if self.field.startswith("body_") else 0
