@@ -272,8 +272,9 @@ def knock_in(env, before, action):
     """The velocity with which ours begins the next step; a knock's direction, rad, and speed."""
     if not hasattr(before.memory, "knocks"):
         return {}
-    velocity = env.task.control(jnp.asarray(action), before.physics, before.memory)["qvel"]
-    x, y = knock(draws(jnp.asarray(before.memory.words)).push, env.task.push_speed)
+    physics, memory = jax.tree.map(jnp.asarray, (before.physics, before.memory))
+    velocity = env.task.control(jnp.asarray(action), physics, memory)["qvel"]
+    x, y = knock(draws(memory.words).push, env.task.push_speed)
     return {"velocity": np.asarray(velocity), "first": (jnp.arctan2(y, x), jnp.hypot(x, y))}
 
 
