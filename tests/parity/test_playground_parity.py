@@ -127,8 +127,8 @@ OPTIONS = {
     },
 }  # fmt: skip
 
-#: Terms that these paths do not meet: the one that is constant, and the feet of a T1 that touch each
-#: other, which the ranges of its hips hardly allow.
+#: Terms that these paths do not meet: the one that is constant, and the feet of a T1 that touch
+#: each other, which the ranges of its hips hardly allow.
 UNMET = {
     "reward/alive": ("g1", "t1", "berkeley"),
     "reward/collision": ("t1",),
