@@ -130,7 +130,9 @@ class Stepped:
         if cls.start is not None:
             return data  # a robot that has come to rest already
         simulation = data.simulation
-        simulation.ctrl[:] = action
+        low, high = np.float32(model.actuator_ctrlrange.T)  # as MuJoCo would, but in our numbers
+        limited = model.actuator_ctrllimited.astype(bool)
+        simulation.ctrl[:] = np.where(limited, np.clip(action, low, high), action)
         if cls.velocity is not None:  # the same to the last bit: at some contacts it decides much
             np.testing.assert_allclose(data.qvel, cls.velocity, 1e-5, 1e-6)
             simulation.qvel[:] = cls.velocity
