@@ -77,7 +77,7 @@ nightly: test parity
 	$(PARITY)/bin/python -m pytest -n auto --dist loadgroup -m exhaustive tests/parity
 	$(PARITY)/bin/python -m pytest -n auto tests/physics/test_every_field.py -k native
 	$(pytest) -m exhaustive
-	$(MAKE) newcomer WALK=full
+	$(MAKE) newcomer WALK=--full
 
 $(PARITY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(PARITY)
@@ -115,11 +115,11 @@ build: $(INSTALLED)
 	$(PYTHON) -m venv --clear $(NEWCOMER)
 	$(call install,$(NEWCOMER),dist/*.whl)
 
-# The README and the first pages as somebody runs them who has the wheel alone; WALK=full: with their
-# own numbers of steps.
-WALK ?= short
+# The README and the first pages as somebody runs them who has the wheel alone; WALK=--full: with
+# their own numbers of steps.
+WALK ?=
 newcomer: build
-	PYTHONPATH=tests $(BIN)/python tests/newcomer/walk.py $(NEWCOMER)/bin/python $(if $(findstring full,$(WALK)),--full)
+	PYTHONPATH=tests $(BIN)/python tests/newcomer/walk.py $(NEWCOMER)/bin/python $(WALK)
 
 clean:
 	rm -rf $(VENV) $(CORE) $(PARITY) $(NEWCOMER) dist site runs
