@@ -42,18 +42,30 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("worldline")
 
 
+#: Bytes that programs may fill, and those that were in use when they were last dropped.
+_MUCH, _held = 1.5e9, [0.0]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     """Spares XLA its optimisations in tests that compile much and run little.
 
-    After each file its programs are dropped: thousands of them fill gigabytes, and slow down all
-    that follows.
+    Programs are dropped once they fill much: thousands of them slow down all that follows. That
+    takes a second or more, so not after each file.
     """
     trains = request.config.getoption("markexpr").startswith("slow")
     jax.config.update("jax_disable_most_optimizations", not trains)
     yield
-    jax.clear_caches()
-    gc.collect()
+    if _in_use() > _held[0] + _MUCH:
+        jax.clear_caches()
+        gc.collect()
+        _held[0] = _in_use()
+
+
+def _in_use() -> int:
+    """The memory of this process, bytes."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.hookimpl(tryfirst=True)
