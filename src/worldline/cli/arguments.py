@@ -74,7 +74,7 @@ class EnvSettings:
     """Delay the actions by so many control steps: 2; or 0:2, drawn for each episode."""
     noise: str = ""
     """Add noise of this standard deviation to the observation: 0.02; or to its parts, each in its
-    own unit: joint_position=0.02,command=0.1. `worldline list --fields TASK` has their names."""
+    own unit: joint_position=0.02,command=0.1. `worldline list` shows a task's parts."""
     push: str = ""
     """Push the robot's root body with this force in N, for 0.1 s every 2 to 4 s: 20:60; or another
     body: torso=20:60."""
