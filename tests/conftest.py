@@ -74,9 +74,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     With `WORLDLINE_PART=i/n` one in n of the exhaustive tests is kept; with `WORLDLINE_FILES=i/n`
     the tests of one file in n. Where a test is run on each engine, MJX takes turns: each of its
-    programs compiles for half a minute. Its own tests are in `test_mjx*.py`.
+    programs compiles for half a minute. Its own tests are in `test_mjx*.py`. Others that take long
+    are in `long_tests.txt`.
     """
+    takes_long = set((Path(__file__).parent / "long_tests.txt").read_text().splitlines())
     for item in items:
+        if item.nodeid.removeprefix("tests/") in takes_long:
+            item.add_marker(pytest.mark.exhaustive)
         if "mjx" in item.name.partition("[")[2] and "test_mjx" not in item.nodeid:
             item.add_marker(pytest.mark.exhaustive)
     exhaustive = {item.nodeid for item in items if item.get_closest_marker("exhaustive")}

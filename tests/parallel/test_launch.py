@@ -19,7 +19,7 @@ from worldline.cli.local import without
 from worldline.cli.main import main
 from worldline.errors import ConfigError
 from worldline.parallel.config import ClusterConfig
-from worldline.parallel.launch import cores_by_node, launch, shares
+from worldline.parallel.launch import cores_by_node, shares
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -42,6 +42,19 @@ if what == "stop":
     (pathlib.Path(folder) / f"ready-{number}").touch()
     if number == 0:
         time.sleep(60)
+"""
+
+#: Starts two processes, from a process without JAX; the next of its first argument's each time.
+LAUNCHER = """
+import sys
+from worldline.parallel import launch
+launch._PATIENCE_S = 0.5
+commands = iter(sys.argv[1].split(","))
+status = launch.launch(
+    lambda: (next(commands), sys.argv[2]), 2, int(sys.argv[3]), program=sys.argv[4:]
+)
+print(*commands)
+sys.exit(status)
 """
 
 needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="two processes need two cores")
@@ -84,7 +97,7 @@ def test_cores_are_shared_evenly_and_by_memory(tmp_path):
 
 @needs_two_cores
 def test_each_process_has_its_number_and_its_cores(tmp_path, program):
-    assert launch(lambda: ("done", str(tmp_path)), 2, program=program) == 0
+    assert launched("done", tmp_path, 0, program).returncode == 0
     given = [json.loads((tmp_path / f"done-{number}").read_text()) for number in range(2)]
     mine = shares(cores_by_node(), 2)
     assert [sorted(cores) for cores in mine] == [cores for _, cores, _ in given]
@@ -102,37 +115,34 @@ def test_each_process_has_its_number_and_its_cores(tmp_path, program):
         ("killed", 137, "process 1 of 2 was killed by SIGKILL"),
     ],
 )
-def test_one_that_fails_ends_the_others(how, status, line, tmp_path, program, capfd, monkeypatch):
-    monkeypatch.setattr("worldline.parallel.launch._PATIENCE_S", 0.5)
-    assert launch(lambda: (how, str(tmp_path)), 2, program=program) == status
-    assert capfd.readouterr().err.splitlines() == [line]
+def test_one_that_fails_ends_the_others(how, status, line, tmp_path, program):
+    done = launched(how, tmp_path, 0, program)
+    assert done.returncode == status
+    assert done.stderr.splitlines() == [line]
     for number in range(2):
         pid, *_ = json.loads((tmp_path / f"{how}-{number}").read_text())
         assert is_gone(pid)
 
 
 @needs_two_cores
-def test_it_goes_on_after_a_failure_as_often_as_allowed(tmp_path, program, capfd, monkeypatch):
-    monkeypatch.setattr("worldline.parallel.launch._PATIENCE_S", 0.2)
-    commands = iter(["fail", "killed", "done", "never"])
-    assert launch(lambda: (next(commands), str(tmp_path)), 2, restarts=5, program=program) == 0
-    lines = capfd.readouterr().err.splitlines()
+def test_it_goes_on_after_a_failure_as_often_as_allowed(tmp_path, program):
+    done = launched("fail,killed,done,never", tmp_path, 5, program)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0
     assert "it goes on from the last checkpoint, and 4 times more" in lines[0]
     assert "SIGKILL; it goes on from the last checkpoint, and 3 times more" in lines[1]
     assert len(lines) == 2
-    assert next(commands) == "never"
-    assert launch(lambda: ("fail", str(tmp_path)), 2, restarts=1, program=program) == 1
-
-
-LAUNCHER = """
-import sys
-from worldline.parallel.launch import launch
-sys.exit(launch(lambda: sys.argv[1:3], 2, 3, program=sys.argv[3:]))
-"""
+    assert done.stdout.split() == ["never"]
+    assert launched("fail,fail,never", tmp_path, 1, program).returncode == 1
 
 
 def launcher(what: str, folder: Path, program: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", LAUNCHER, what, str(folder), *program])
+    return subprocess.Popen([sys.executable, "-c", LAUNCHER, what, str(folder), "3", *program])
+
+
+def launched(commands: str, folder: Path, restarts: int, program: tuple[str, ...]):
+    command = [sys.executable, "-c", LAUNCHER, commands, str(folder), str(restarts), *program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @needs_two_cores

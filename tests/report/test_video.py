@@ -227,7 +227,9 @@ def test_mistakes_are_told_in_one_line(tmp_path, change, error, message):
 
 
 LONG = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children ignore it
 import numpy as np
 from worldline.model import Model
 from worldline.report import render_episode

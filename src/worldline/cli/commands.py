@@ -318,6 +318,8 @@ class Export(_OfRun):
         if self.html is not None:
             from worldline.cli.exporting import write_page
 
+            if self.html.suffix != ".html":
+                raise ConfigError(f"html is {str(self.html)!r}; give a file that ends in .html")
             _, env, policy = self.open()
             shown = self.worlds, self.seconds, self.seed
             print(write_page(self.html, str(self.run), env, policy, *shown))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from worldline.env.env import Env
-from worldline.errors import ConfigError
 from worldline.export.deployment import CONTRACT_FILE, PROGRAM_FILE, export_folder
 from worldline.export.onnx_file import save_onnx
 from worldline.export.policy_file import policy_about, policy_file
@@ -73,22 +72,17 @@ def write_page(
     """Writes a page that plays episodes of a policy; gives the line that says so.
 
     Args:
-        file: the page, which ends in .html.
+        file: the page.
         title: of the page.
         env: the environment.
         policy: acts in it.
         worlds: how many, side by side.
         seconds: of simulated time.
         seed: decides the starts.
-
-    Raises:
-        ConfigError: the file has another ending.
     """
     from worldline.watch.page import save_page
     from worldline.watch.source import Source, watchable
 
-    if file.suffix != ".html":
-        raise ConfigError(f"html is {str(file)!r}; give a file that ends in .html")
     source = Source(title, watchable(env))
     size = save_page(file, source, policy, num_worlds=worlds, seconds=seconds, seed=seed)
     return f"{file}: {seconds:g} s of {worlds} worlds, {size / 1e6:.1f} MB"
