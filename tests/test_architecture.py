@@ -38,3 +38,11 @@ def test_every_answer_is_at_its_place():
             if isinstance(node, ast.ClassDef | ast.FunctionDef)
         }
         assert name.strip("`") in named, f"{question} {place} defines no {name}"
+
+
+def test_the_tests_that_take_long_are_tests():
+    """One that was renamed would run in every CI again, and nobody would see why."""
+    tests = Path(__file__).parent
+    for line in (tests / "long_tests.txt").read_text().splitlines():
+        file, _, name = line.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (tests / file).read_text(), line
