@@ -56,5 +56,5 @@ def _menagerie() -> Any:
     try:
         import mujoco_menagerie
     except ImportError as error:
-        raise MissingExtraError("robots of the Menagerie", "robots") from error
+        raise MissingExtraError("a robot of the Menagerie", "robots") from error
     return mujoco_menagerie
