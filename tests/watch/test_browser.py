@@ -137,8 +137,10 @@ def test_a_slider_changes_the_variation_and_the_way(page, watcher, until):
     page.get_by_role("tab", name="Play").click(force=True)
 
 
-def test_a_click_pushes_the_body_that_is_seen_there(page, watcher, until):
+def test_a_click_pushes_the_body_that_is_seen_there(page, watcher, until, moves):
     do(watcher, watcher.reset)
+    until(lambda: not watcher.stage.frame.position.any())  # the view is back at the start too
+    until(lambda: not moves(page))
     (client,) = watcher._server.get_clients().values()
     canvas = page.locator("canvas").first.bounding_box()
     until(lambda: client.camera.image_width == canvas["width"])  # it knows how large it is
