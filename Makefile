@@ -77,6 +77,7 @@ nightly: test parity
 	$(PARITY)/bin/python -m pytest -n auto --dist loadgroup -m exhaustive tests/parity
 	$(PARITY)/bin/python -m pytest -n auto tests/physics/test_every_field.py -k native
 	$(pytest) -m exhaustive
+	$(BIN)/python tests/attack.py
 	$(MAKE) newcomer WALK=--full
 
 $(PARITY)/.installed: pyproject.toml

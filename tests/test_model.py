@@ -56,6 +56,7 @@ def test_a_digest_follows_what_is_in_the_model():
         ("<mujoco><wordbody/></mujoco>", "MuJoCo refuses the model: .*wordbody"),
         ("<mujoco><worldbody>", "MuJoCo refuses the model: "),
         ("<mujoco><worldbody><body><joint/></body></worldbody></mujoco>", "MuJoCo refuses.*mass"),
+        ("<mujoco><option timestep='nan'/></mujoco>", "the model's timestep is nan; give seconds"),
     ],
 )
 def test_a_bad_model_is_one_line(source, message):

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +72,11 @@ def test_hostile_values_are_refused_in_words(name: str, field: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
+class Inner:
+    depth: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Sample:
     count: Count = 1
     share: Share = 0.5
@@ -84,6 +90,9 @@ class Sample:
     name: str = ""
     flag: bool = False
     anything: Any = None
+    ends: tuple[float, float] = (0.0, 1.0)
+    named: Mapping[str, int | tuple[float, float]] = dataclasses.field(default_factory=dict)
+    nested: Inner | None = None
 
 
 WRONG = {
@@ -98,6 +107,13 @@ WRONG = {
     "kind": [("c", "give 'a' or 'b' or None"), (0, "give 'a' or 'b' or None")],
     "name": [(1, "give a text")],
     "flag": [(1, "give True or False")],
+    "ends": [((0.0,), "give 2 values"), (1.0, "give several"), ((0.0, "x"), "give a number")],
+    "named": [
+        ((), "give a mapping from names"),
+        ({1: 2}, "give a text"),
+        ({"a": (1.0,)}, "give a whole number or 2 values"),
+    ],
+    "nested": [({"depth": 1}, "give a Inner or None")],
 }
 
 
@@ -150,7 +166,8 @@ TASK = "gym/hopper"
 #: Parts of `config.json` of which there may be more than these.
 PATHS = [
     ("task",), ("code",), ("code", "task"), ("env", "disturbances"),
-    ("options",), ("options", "frame_skip"), ("options", "episode_length"), ("env",),
+    ("options",), ("options", "healthy_z_range"), ("options", "default_camera_config"),
+    ("options", "frame_skip"), ("options", "episode_length"), ("env",),
     ("env", "physics"), ("env", "action_repeat"), ("env", "cameras"), ("env", "context"),
     ("not_rebuilt",), ("steps",), ("seed",), ("seeds",), ("episode_length",), ("domain",),
     ("context",), ("init_from",), ("evaluations",), ("algorithm",), ("ppo",), ("ppo", "num_worlds"),
@@ -207,6 +224,15 @@ def test_a_setting_that_nobody_knows_is_refused(tmp_path) -> None:
     whole["config"]["ppo"]["wings"] = 2
     (tmp_path / "run" / "config.json").write_text(json.dumps(whole))
     with pytest.raises(WorldlineError, match="'wings' of ppo is unknown"):
+        read(tmp_path / "run")
+    del whole["config"]["ppo"]["wings"]
+    whole["config"]["wings"] = 2
+    (tmp_path / "run" / "config.json").write_text(json.dumps(whole))
+    with pytest.raises(WorldlineError, match=r"'wings' in the config.json of .* is unknown"):
+        read(tmp_path / "run")
+    whole["config"] = 3.5
+    (tmp_path / "run" / "config.json").write_text(json.dumps(whole))
+    with pytest.raises(WorldlineError, match=r"its config.json is damaged"):
         read(tmp_path / "run")
 
 

@@ -60,6 +60,8 @@ class Model:
             self.mj, self._source = source.mj, source._source
         else:
             self.mj = _compiled(source)
+            if not 0 < self.mj.opt.timestep < np.inf:
+                raise ModelError(f"the model's timestep is {self.mj.opt.timestep}; give seconds")
             unchanging = source.copy() if isinstance(source, mujoco.MjSpec) else source
             self._source = None if _is_compiled(source) else unchanging
         #: Sizes of the configuration `qpos`, the velocity `qvel`, and the actuators' state `act`.

@@ -93,8 +93,8 @@ _WHOLE = Range(-_LARGEST_32_BITS - 1, _LARGEST_32_BITS)
 def check_settings(config: Any) -> None:
     """Checks each field of a dataclass against its annotation.
 
-    Fields of other types than numbers, truth values, texts, literals, abstract classes, tuples of
-    these, and `None`, are left to those who read them.
+    Fields of other types than numbers, truth values, texts, literals, abstract classes,
+    dataclasses, tuples and mappings of these, and `None`, are left to those who read them.
 
     Raises:
         ConfigError: a field has another type, or a number is out of its range; the error has the
@@ -132,24 +132,37 @@ def _problems(value: Any, hint: Any, bounds: Range | None = None) -> Iterator[tu
     elif origin is Literal:
         if not any(value == one and type(value) is type(one) for one in arguments):
             yield value, " or ".join(map(repr, arguments))
-    elif origin is tuple and arguments[-1:] == (...,):
-        if not isinstance(value, tuple | list):
-            yield value, "several, as a tuple"
-            return
-        for item in value:
-            yield from _problems(item, arguments[0])
-    elif origin is Mapping:
+    elif origin is tuple:
+        yield from _in_tuple(value, arguments)
+    elif origin in (Mapping, dict):
         if not isinstance(value, Mapping):
             yield value, "a mapping from names"
             return
         for name, item in value.items():
             yield from _problems(name, arguments[0])
-            if arguments[1] is not Any and not isinstance(item, arguments[1]):
-                yield item, f"a {arguments[1].__name__}"
+            yield from _problems(item, arguments[1])
     elif hint in _SIMPLE and (wanted := _wanted(value, hint, bounds)):
         yield value, wanted
-    elif inspect.isabstract(hint) and not isinstance(value, hint):
+    elif _is_checked(hint) and not isinstance(value, hint):
         yield value, f"a {hint.__name__}"
+
+
+def _is_checked(hint: Any) -> bool:
+    """Whether a value must be of this class: an abstract one, or one that holds settings."""
+    return inspect.isabstract(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
+
+
+def _in_tuple(value: Any, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, str]]:
+    """The problems of a tuple: of any length, as `tuple[int, ...]`, or of one, as `tuple[int]`."""
+    if not isinstance(value, tuple | list):
+        yield value, "several, as a tuple"
+        return
+    hints = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
+    if len(hints) != len(value):
+        yield value, f"{len(hints)} values"
+        return
+    for item, hint in zip(value, hints, strict=True):
+        yield from _problems(item, hint)
 
 
 #: What counts as a value of a type, and what is asked for in place of another.

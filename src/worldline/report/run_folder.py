@@ -294,8 +294,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         file = self.path / "config.json"
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            content["config"], content["versions"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            dict(content["config"]), dict(content["versions"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(
                 f"{str(self.path)!r} is not a run folder: its config.json is damaged; "
                 "give a folder that `worldline train` made"

@@ -52,6 +52,12 @@ def saved_config(folder: RunFolder) -> dict[str, Any]:
                 f"{str(folder.path)!r} is no training run: its config.json lacks {name!r}; "
                 "give a folder that `worldline train` made"
             )
+    known = {*parts, config["algorithm"], *(each.name for each in dataclasses.fields(TrainConfig))}
+    for name in sorted(config.keys() - known):
+        raise RunError(
+            f"{name!r} in the config.json of {str(folder.path)!r} is unknown; delete it, or use "
+            "the version of worldline that wrote it"
+        )
     return config
 
 

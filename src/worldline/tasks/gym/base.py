@@ -22,7 +22,7 @@ from worldline.types import Array, ArrayLike, Key, Metrics, PyTree
 
 #: Attributes of `mujoco.MjvCamera`: `distance` (m), `azimuth` and `elevation` (degrees), `lookat`
 #: (m), `trackbodyid`.
-Camera: TypeAlias = Mapping[str, Any]
+Camera: TypeAlias = Mapping[str, float | tuple[float, float, float]]
 
 #: A lowest and a highest value.
 Range: TypeAlias = tuple[float, float]
