@@ -294,6 +294,11 @@ def test_a_run_without_a_policy_waits_and_takes_each_new_one(session, tmp_path):
     (tmp_path / "policies" / "step-1000.npz").write_bytes(b"half a file")
     assert follower.poll() is None
     assert "damaged" in follower.note
+    other = tmp_path / "other"
+    save_policy(other, policy_of(session, 0.4), step=3000)
+    follower.follow(other)
+    assert float(follower.poll().actor.mean.biases[-1][0]) == pytest.approx(0.4)
+    assert follower.note == "newest, after 3,000 steps"
 
 
 def test_what_cannot_be_watched_is_one_line(tmp_path):

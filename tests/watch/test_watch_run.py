@@ -59,15 +59,16 @@ def test_a_taken_port_and_a_run_without_a_policy_are_a_line_each(tmp_path, monke
     monkeypatch.setattr(os, "nice", lambda _: 0)  # it would last
     env = Env(toys.Puck(wall=0.3))
     config = resolved_config("puck", env, TrainConfig(), PPOConfig())
-    with RunFolder.create(tmp_path / "run", config):
-        pass
+    for name, options in (("run", {}), ("alike", {}), ("other", {"options": {"wall": 0.4}})):
+        RunFolder.create(tmp_path / name, config | options).close()
     stop, lines = threading.Event(), []
     stop.set()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        watch(str(tmp_path / "run"), WatchConfig(port=port), lines.append, stop=stop)
+        others = [str(tmp_path / "alike"), str(tmp_path / "other")]
+        watch(str(tmp_path / "run"), WatchConfig(port=port), lines.append, others=others, stop=stop)
     first, second, third = lines
     assert first.startswith(f"port {port} is taken; the next free one is {port + 1}")
     assert f"at http://localhost:{port + 1} " in second

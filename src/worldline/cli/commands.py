@@ -255,6 +255,8 @@ class Watch:
 
     what: tyro.conf.Positional[str]
     """A run folder, whose newest policy acts, also while it trains; a task; or an MJCF file."""
+    others: tyro.conf.Positional[tuple[str, ...]] = ()
+    """More run folders, whose curves are shown too."""
     watch: Annotated[WatchConfig, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=WatchConfig
     )
@@ -264,7 +266,7 @@ class Watch:
         """Serves the page until Ctrl-C."""
         from worldline.watch.run import watch
 
-        watch(self.what, self.watch, _say, trust_code=self.trust_code)
+        watch(self.what, self.watch, _say, others=self.others, trust_code=self.trust_code)
 
 
 def _say(line: str) -> None:

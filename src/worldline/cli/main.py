@@ -23,7 +23,7 @@ COMMANDS = {
     "resume": ("RUN", "continue a run that was stopped or killed"),
     "eval": ("RUN", "evaluate the policy of a run in new episodes"),
     "render": ("RUN", "make a video of the policy of a run"),
-    "watch": ("RUN", "show a run, a task or an MJCF live in the browser"),
+    "watch": ("RUN ...", "show a run, a task or an MJCF live in the browser"),
     "record": ("RUN", "record the policy of a run as a Minari dataset"),
     "compare": ("RUN ...", "compare runs: a table and a picture"),
     "export": ("RUN", "write what a robot needs to run a policy, or a page that shows it"),

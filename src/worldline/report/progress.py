@@ -71,7 +71,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         elif step >= self._total or now - self._last_line >= self._interval:
             self._last_line = now
             share = f"{100 * min(step / max(self._total, 1), 1):3.0f}%"
-            self._print(f"{share} {_count(step)} of {_count(self._total)} steps, {status}")
+            self._print(f"{share} {count(step)} of {count(self._total)} steps, {status}")
 
     def note(self, text: str) -> None:
         """Writes a line of its own; the bar stays below it."""
@@ -104,10 +104,10 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         steps, seconds = step - self._first[0], now - self._first[1]
         pace = steps / seconds if steps and seconds else math.nan
         shown: list[tuple[str, Callable[[float], str], float]] = [
-            ("{} steps/s", _count, _finite(metrics.get("speed/steps_per_s"), pace)),
+            ("{} steps/s", count, _finite(metrics.get("speed/steps_per_s"), pace)),
             ("return {}", short, self._return),
             ("best evaluation {}", short, self._best),
-            ("{} left", _duration, (self._total - step) / pace),
+            ("{} left", duration, (self._total - step) / pace),
         ]
         known = [words.format(form(x)) for words, form, x in shown if not math.isnan(x)]
         return ", ".join(known) or "starting"
@@ -204,7 +204,7 @@ def _finite(value: Any, otherwise: float) -> float:
     return number if math.isfinite(number) else otherwise
 
 
-def _count(value: float) -> str:
+def count(value: float) -> str:
     """A large number in three digits: 950, 65.2k, 4.00M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
@@ -217,6 +217,6 @@ def short(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A time as a clock shows it: 0:00:42, 1:02:07."""
     return str(datetime.timedelta(seconds=max(round(seconds), 0)))

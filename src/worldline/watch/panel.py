@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
-
+from worldline.watch.curves import COLOURS, add_plot
 from worldline.watch.session import Acting
 from worldline.watch.sliders import CommandsTab, PhysicsTab
+from worldline.watch.training import TrainingTab
 
 if TYPE_CHECKING:
     from worldline.watch.watcher import Watcher
-
-_COLOURS = (
-    "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#17becf",
-    "#7f7f7f", "#bcbd22", "#393b79", "#637939",
-)  # fmt: skip
-
-#: Curves in one plot at most.
-_MOST_CURVES = len(_COLOURS)
 
 #: The keys of what is done most often.
 _KEYS = {"Pause or go on": "P", "One step": "N", "Reset": "R", "New seed": "E"}
@@ -48,6 +40,10 @@ class Panel:
             CommandsTab(server.gui, watcher)
         with tabs.add_tab("Plots"):
             self.plots = Plots(server.gui, watcher)
+        self.training: TrainingTab | None = None
+        if watcher.runs:
+            with tabs.add_tab("Training"):
+                self.training = TrainingTab(server.gui, watcher.runs, watcher.post)
         for label, key in _KEYS.items():
             command = server.gui.add_command(label, hotkey=key)
             command.on_trigger(lambda _, label=label: watcher.post(self._doings[label]))
@@ -75,6 +71,9 @@ class Panel:
         gui, watcher = self._gui, self._watcher
         self.checkpoint: Any = None
         if watcher.follower is not None:
+            if len(watcher.playable) > 1:
+                run = gui.add_dropdown("Run", tuple(watcher.playable))
+                run.on_update(lambda _: watcher.post(lambda: watcher.play(run.value)))
             self.checkpoint = gui.add_dropdown("Checkpoint", tuple(watcher.follower.choices()))
             self.checkpoint.on_update(
                 lambda event: watcher.post(self._choose_policy) if event.client else None
@@ -167,7 +166,7 @@ class Plots:
     """Live curves of the chosen world."""
 
     def __init__(self, gui: Any, watcher: Watcher) -> None:
-        self._gui, self._watcher = gui, watcher
+        self._watcher = watcher
         self._live = gui.add_checkbox("Live", True)
         self._handles: dict[str, Any] = {}
         env = watcher.session.env
@@ -179,29 +178,12 @@ class Plots:
         }
         for name, curves in names.items():
             if curves:
-                self._handles[name] = self._added(name, curves[:_MOST_CURVES])
+                shown = curves[: len(COLOURS)]
+                self._handles[name] = add_plot(gui, name, shown, over="s", height=130)
 
     def refresh(self) -> None:
         """Draws the last seconds."""
         if self._live.value:
             curves = self._watcher.traces.curves(self._watcher.chosen)
             for name, data in curves.items():
-                self._handles[name].data = data[: 1 + _MOST_CURVES]
-
-    def _added(self, name: str, curves: list[str]) -> Any:
-        from viser import uplot
-
-        empty = np.array([0.0, 1.0])
-        series = [uplot.Series(label="s")]
-        series += [
-            uplot.Series(label=label, stroke=colour, width=1.5)
-            for label, colour in zip(curves, _COLOURS, strict=False)
-        ]
-        return self._gui.add_uplot(
-            (empty, *(np.zeros(2) for _ in curves)),
-            tuple(series),
-            title=name,
-            height=130,
-            scales={"x": uplot.Scale(time=False, auto=True), "y": uplot.Scale(auto=True)},
-            legend=uplot.Legend(show=len(curves) <= 6),
-        )
+                self._handles[name].data = data[: 1 + len(COLOURS)]

@@ -35,6 +35,11 @@ class PolicyFollower:
         """Which policy is in use, or why there is none."""
         self._known: tuple[str, int, int, int] | None = None
 
+    def follow(self, folder: Path) -> None:
+        """Follows the newest policy of another run."""
+        self._folder, self.choice, self._known = folder, NEWEST, None
+        self.note = "no policy yet: waiting for the run's first evaluation"
+
     def choices(self) -> list[str]:
         """What there is to choose from now, the latest first."""
         files = (self._folder / POLICIES_FOLDER).glob("step-*.npz")

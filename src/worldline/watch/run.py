@@ -8,7 +8,7 @@ import io
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +90,7 @@ def watch(
     config: WatchConfig,
     tell: Callable[[str], None],
     *,
+    others: Sequence[str] = (),
     trust_code: bool = False,
     stop: threading.Event | None = None,
 ) -> None:
@@ -99,23 +100,25 @@ def watch(
         name: a run folder, a task or an MJCF file.
         config: how.
         tell: takes each line for the person who started it.
+        others: more run folders, whose curves are shown too.
         trust_code: as in `worldline.train.stored.environment_of`.
         stop: ends it when it is set.
     """
     import jax
 
-    from worldline.watch.source import open_source
+    from worldline.watch.source import open_others, open_source
 
     _viser()  # first of all, for it is what a newcomer lacks
     jax.config.update("jax_platforms", "cpu")  # the accelerator is for those who train
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
     source = open_source(name, trust_code=trust_code)
+    runs = open_others(others)
     with open_server(config) as (server, url):
         from worldline.watch.watcher import Watcher
 
         out = Path() if source.folder is None else source.folder.path / "watch"
-        watcher = Watcher(server, name, source, config.worlds, config.seed, out)
+        watcher = Watcher(server, name, source, config.worlds, config.seed, out, runs)
         point_camera(server, watcher.model, watcher.stage)
         if config.port and server.get_port() != config.port:
             tell(f"port {config.port} is taken; the next free one is {server.get_port()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from worldline.env.disturb import undisturbed
@@ -14,10 +15,14 @@ from worldline.train.config import find_domain
 from worldline.train.stored import environment_of, run_config
 from worldline.variation.domain import AbstractDomain
 from worldline.watch.bare import BareModel
+from worldline.watch.curves import COLOURS
 from worldline.watch.hand import Hand
 
 #: The suffixes of files that MuJoCo reads.
 _MODELS = (".xml", ".mjcf", ".mjb", ".urdf")
+
+#: The settings that make the environment of a run.
+_OF_ENVIRONMENT = ("code", "options", "env")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +62,23 @@ def open_source(name: str, *, trust_code: bool = False) -> Source:
     found = find_task(name)
     env = Env(load_task(name)) if isinstance(found, type) else environment(found, name)
     return Source(name, watchable(env), tuple(env.task.domains.values()))
+
+
+def open_others(names: Sequence[str]) -> list[RunFolder]:
+    """Opens more runs, for their curves.
+
+    Raises:
+        WorldlineError: one is no run folder, or there are more than there are colours.
+    """
+    if len(names) >= len(COLOURS):
+        raise ConfigError(f"these are {len(names) + 1} runs; give {len(COLOURS)} at most")
+    return [RunFolder.open(name) for name in names]
+
+
+def alike(one: RunFolder, other: RunFolder) -> bool:
+    """Whether the policies of one run can act in the environment of the other."""
+    ours, its = one.config, other.config
+    return all(ours.get(name) == its.get(name) for name in _OF_ENVIRONMENT)
 
 
 def _of_run(path: Path, trust_code: bool) -> Source:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from worldline.errors import WorldlineError
-from worldline.report import render_episode
+from worldline.report import RunFolder, render_episode
 from worldline.watch.panel import Panel
 from worldline.watch.policies import PolicyFollower
 from worldline.watch.poses import Poser, Poses
 from worldline.watch.saved import save_state
 from worldline.watch.session import Acting, Session
-from worldline.watch.source import Source
+from worldline.watch.source import Source, alike
 from worldline.watch.stage import Stage, spacing_of
 from worldline.watch.traces import Traces
+from worldline.watch.training import named
 
 #: Frames a second that browsers get.
 _FRAMES = 30.0
@@ -48,14 +49,27 @@ class Watcher:
         num_worlds: how many worlds.
         seed: decides their starts.
         out: the folder in which states and clips are saved.
+        others: runs whose curves are shown too.
     """
 
     def __init__(
-        self, server: Any, name: str, source: Source, num_worlds: int, seed: int, out: Path
+        self,
+        server: Any,
+        name: str,
+        source: Source,
+        num_worlds: int,
+        seed: int,
+        out: Path,
+        others: Sequence[RunFolder] = (),
     ) -> None:
         self._server, self._name, self._title, self._out = server, name, source.title, out
         self.session = Session(source, num_worlds, seed)
         self.follower = None if source.folder is None else PolicyFollower(source.folder.path)
+        own = [] if source.folder is None else [source.folder]
+        #: The runs with curves, by their names; the first is the one that is watched, if it is one.
+        self.runs = named([*own, *others])
+        #: Those whose policies can act here.
+        self.playable = {n: run for n, run in self.runs.items() if own and alike(own[0], run)}
         self.model = source.env.model.mj
         self.timestep = source.env.control_timestep
         self.traces = Traces(self.timestep)
@@ -85,9 +99,14 @@ class Watcher:
     def run(self, stop: threading.Event) -> None:
         """Steps and shows the worlds until `stop` is set; rests while nobody looks."""
         now = time.monotonic()
-        due = {self.poll: now, self._plot: now, self._tell: now, self.show: now}
-        every = {self.poll: _POLL_S, self._plot: _PLOT_S, self._tell: _TEXT_S}
-        every[self.show] = 1 / _FRAMES
+        every: dict[Callable[[], None], float] = {
+            self.poll: _POLL_S,
+            self._follow_training: _POLL_S,
+            self._plot: _PLOT_S,
+            self._tell: _TEXT_S,
+            self.show: 1 / _FRAMES,
+        }
+        due = dict.fromkeys(every, now)
         behind, before = 0.0, now
         while not stop.is_set():
             self._do_all()
@@ -142,6 +161,10 @@ class Watcher:
         if policy is not None:
             self.session.use(policy)
         self.panel.show_choices(self.follower.choices())
+
+    def _follow_training(self) -> None:
+        if self.panel.training is not None:
+            self.panel.training.refresh()
 
     def _plot(self) -> None:
         if self.playing:
@@ -200,6 +223,12 @@ class Watcher:
     def set_limit(self, on: bool) -> None:
         """Lets long episodes end, or not."""
         self.session.time_limit = on
+
+    def play(self, run: str) -> None:
+        """Has the worlds act as the newest policy of another run does, once it has one."""
+        assert self.follower is not None
+        self.follower.follow(self.playable[run].path)
+        self.poll()
 
     def act(self, how: Acting) -> None:
         """Has the worlds act in another way."""
