@@ -29,6 +29,7 @@ PUBLIC = [
     "load_state",
     "make",
     "register",
+    "show",
 ]
 
 #: What `import worldline` must not import; what an environment must not; what training must not.

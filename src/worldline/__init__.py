@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from worldline.tasks.registry import make as make
     from worldline.tasks.registry import register as register
     from worldline.watch.saved import load_state as load_state
+    from worldline.watch.show import show as show
 
 #: Public name to the module that defines it; imported when first asked for.
 _PUBLIC = {
@@ -53,6 +54,7 @@ _PUBLIC = {
     "load_state": "worldline.watch.saved",
     "make": "worldline.tasks.registry",
     "register": "worldline.tasks.registry",
+    "show": "worldline.watch.show",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -1,6 +1,7 @@
 """The command line: what a person may type, and what comes of it."""
 
 import dataclasses
+import importlib.util
 import json
 import re
 import shutil
@@ -105,7 +106,8 @@ def test_a_run_is_rendered(run, capsys, monkeypatch):
     monkeypatch.setattr(video_module, "render_episode", render)
     assert cli.main(["render", "run", "--seconds", "0.2"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said == ["drawn by hand", "  run/episode.mp4", "  run/episode.png"]
+    pages = ["  run/episode.html"] if importlib.util.find_spec("viser") else []
+    assert said == ["drawn by hand", "  run/episode.mp4", "  run/episode.png", *pages]
     assert episodes[0].shape == (5, 2)  # 0.2 s in steps of 0.04 s, two joints
 
 
@@ -120,7 +122,8 @@ def test_a_video_is_what_the_options_say(run, capsys, monkeypatch):
     monkeypatch.setattr(video_module, "render_episode", render)
     command = "render run --seconds 0.2 --worlds 4 --size 480x640 --fps 10 --out a.mp4 --quiet"
     assert cli.main(command.split()) == 0
-    assert capsys.readouterr().out.splitlines() == ["drawn by hand", "  a.mp4"]
+    pages = ["  a.html"] if importlib.util.find_spec("viser") else []
+    assert capsys.readouterr().out.splitlines() == ["drawn by hand", "  a.mp4", *pages]
     ((mp4, png, options),) = seen
     assert (mp4, png, options["size"], options["fps"]) == (Path("a.mp4"), None, (480, 640), 10)
     first, second, third = (take.qpos for take in options["beside"])

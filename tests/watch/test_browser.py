@@ -15,8 +15,8 @@ from worldline.export.policy_file import save_policy
 from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
+from worldline.rendering.web.server import open_server, point_camera
 from worldline.watch.policies import PolicyFollower
-from worldline.watch.run import WatchConfig, open_server, point_camera
 from worldline.watch.source import open_source
 from worldline.watch.watcher import Watcher
 
@@ -49,7 +49,7 @@ def watcher(tmp_path_factory):
     (folder / "box.xml").write_text(MJCF)
     source = open_source(str(folder / "box.xml"))
     stop = threading.Event()
-    with pytest.MonkeyPatch.context() as patch, open_server(WatchConfig(worlds=2, port=0)) as it:
+    with pytest.MonkeyPatch.context() as patch, open_server() as it:
         patch.setattr("worldline.watch.watcher._FRAMES", 5.0)  # the CPU draws each of them
         server, url = it
         watcher = Watcher(server, "box.xml", source, 2, 0, folder)

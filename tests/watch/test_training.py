@@ -6,8 +6,8 @@ import pytest
 pytest.importorskip("viser")
 
 from worldline.errors import ConfigError, RunError
+from worldline.rendering.web.server import open_server
 from worldline.report import RunFolder
-from worldline.watch.run import WatchConfig, open_server
 from worldline.watch.source import alike, open_others
 from worldline.watch.training import TrainingTab, fitting, named, overlaid
 
@@ -27,7 +27,7 @@ def test_a_new_point_arrives_in_the_browser(tmp_path, new_page, until):
     with (
         made(tmp_path / "slow") as slow,
         made(tmp_path / "fast") as fast,
-        open_server(WatchConfig(port=0)) as (server, url),
+        open_server() as (server, url),
     ):
         for step in range(1000, 5000, 1000):
             write(slow, step, 0.01)

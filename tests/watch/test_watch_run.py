@@ -16,10 +16,11 @@ from worldline.cli.main import main
 from worldline.env.env import Env
 from worldline.errors import MissingExtraError
 from worldline.learn.ppo import PPOConfig
+from worldline.rendering.web.server import open_server
 from worldline.report import RunFolder
 from worldline.train import TrainConfig
 from worldline.train.stored import resolved_config
-from worldline.watch.run import WatchConfig, open_server, watch
+from worldline.watch.run import WatchConfig, watch
 
 #: What needs no library of the extra stands without this mark.
 needs_viser = pytest.mark.skipif("not __import__('importlib').util.find_spec('viser')")
@@ -46,7 +47,7 @@ def is_free(port):
 @needs_viser
 def test_a_server_that_stops_leaves_no_thread():
     before = set(threading.enumerate())
-    with open_server(WatchConfig(port=0)) as (server, _), viewer(server.get_port()):
+    with open_server() as (server, _), viewer(server.get_port()):
         assert set(threading.enumerate()) - before
     end = time.monotonic() + 60
     while left := {t for t in threading.enumerate() if t.is_alive()} - before:
@@ -114,7 +115,7 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "viser", None)
     for begin in (
         lambda: watch("robot/reach", WatchConfig(), print),
-        lambda: open_server(WatchConfig()).__enter__(),
+        lambda: open_server().__enter__(),
     ):
         with pytest.raises(MissingExtraError, match=r"pip install .*\[viewer\]"):
             begin()

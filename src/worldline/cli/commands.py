@@ -190,7 +190,8 @@ class Eval(_OfRun):
 
 @dataclasses.dataclass(frozen=True)
 class Render(_OfRun):
-    """Make a video and a strip of pictures of a run's policy.
+    """Make a video and a strip of pictures of a run's policy, and with the extra viewer a page that
+    plays it in a browser.
 
     Without --size and --fps it has 720 lines and 30 frames a second if that takes less than 20 s,
     else fewer; the line that is printed says so.
@@ -230,6 +231,7 @@ class Render(_OfRun):
         key = jax.random.key(self.seed)
         print(make_video(folder, env, policy, key, self.seconds, not self.stochastic, options))
         made = [self.out] if self.out else [folder.video_file, folder.strip_file]
+        made.append((self.out or folder.video_file).with_suffix(".html"))
         seen = [folder.inputs_file] if not self.out and self.worlds == 1 else []
         for file in (*made, *seen):
             if file.exists():

@@ -22,6 +22,7 @@ def print_result(name: str, result: Result) -> None:
     )
     run = RunFolder(result.folder)
     files = {"curve": run.curves_file, "video": run.video_file, "strip": run.strip_file}
+    files["page"] = run.page_file
     for what, file in {**files, "policy": run.path / POLICY_FILE}.items():
         if file.exists():
             print(f"  {what:7}{file}")

@@ -44,7 +44,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     policy.npz       the policy of the last evaluation
     tensorboard/     the same numbers for `tensorboard --logdir`
     curves.png       learning curves
-    episode.mp4      an evaluation episode; episode.png: a few of its frames
+    episode.mp4      an evaluation episode; episode.png: a few of its frames; episode.html: a page
+                     that plays it in a browser, with the extra viewer
     inputs.png       of a policy that sees: what it saw, as it is and as it was learned from
     seed-3/          of a run of several seeds: a run folder for each
     ```
@@ -60,6 +61,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.curves_file = path / "curves.png"
         #: The video of an episode, for `render_episode`, and the picture of it.
         self.video_file, self.strip_file = path / "episode.mp4", path / "episode.png"
+        #: The same episode as a page, for `write_page`.
+        self.page_file = path / "episode.html"
         #: The picture of what a policy saw, for `write_inputs`.
         self.inputs_file = path / "inputs.png"
         self._lock: Any = None

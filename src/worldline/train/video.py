@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from pathlib import Path
@@ -10,13 +11,15 @@ import jax
 import numpy as np
 
 from worldline.env.env import Env
-from worldline.errors import RendererUnavailableError
+from worldline.errors import MissingExtraError, RendererUnavailableError
 from worldline.learn.augmentation import Augmentation
 from worldline.learn.policy import Policy
 from worldline.learn.rollout import record, record_many
 from worldline.rendering.frames import camera_index
+from worldline.rendering.web.page import write_page
 from worldline.report import RunFolder, render_episode
 from worldline.report.inputs import as_picture, seen_frames, write_inputs
+from worldline.report.page import page_of_takes
 from worldline.report.progress import DrawingProgress
 from worldline.report.video import Take
 from worldline.train.stored import algorithm_of
@@ -52,6 +55,8 @@ def make_video(
 ) -> str:
     """Renders an episode of a policy, or several beside each other, into a run folder.
 
+    Beside the video is a page that plays the same in a browser, if the extra `viewer` is there.
+
     Returns:
         A line that says how it was drawn, or what to install so that it can be.
 
@@ -78,15 +83,19 @@ def make_video(
             algorithm = algorithm_of(folder)
             augmentation = getattr(algorithm, "augmentation", Augmentation())  # SHAC has none
             write_inputs(folder.inputs_file, seen, augmentation)
-        first, *others = (
+        takes = [
             Take(np.asarray(it.qpos), jax.device_get(it.variation), jax.device_get(it.inputs))
             for it in played
-        )
+        ]
+        file = options.out or folder.video_file
+        with contextlib.suppress(MissingExtraError):  # a page is not worth an error
+            write_page(file.with_suffix(".html"), page_of_takes(env.model, takes, timestep))
+        first, *others = takes
         try:
             clip = render_episode(
                 env.model,
                 first.qpos,
-                options.out or folder.video_file,
+                file,
                 None if options.out else folder.strip_file,
                 timestep=timestep,
                 camera=camera,

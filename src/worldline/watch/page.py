@@ -1,24 +1,20 @@
-"""A page to share: recorded episodes in one HTML file that plays without a server."""
+"""Pages that play by themselves: worlds that go on from a state, in one HTML file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from worldline.errors import RunError
-from worldline.files import whole_file
+import jax
+import numpy as np
+
+from worldline.env.episodes import WorldsState
+from worldline.env.worlds import Worlds
 from worldline.learn.policy import Policy
-from worldline.rendering.scene import NDArray
-from worldline.watch.poses import Poser
-from worldline.watch.run import WatchConfig, open_server, point_camera
-from worldline.watch.session import Session
+from worldline.rendering.web.page import Frame, page_of, stride_of, write_page
+from worldline.types import PyTree
+from worldline.watch.session import rest_of, shown_of
 from worldline.watch.source import Source
-from worldline.watch.stage import Stage, spacing_of
-
-#: Frames a second, at most.
-_FRAMES = 30.0
-
-#: Poses are rounded to multiples of 1 / 4096, a quarter of a millimetre: what is round is small.
-_STEPS = 4096.0
 
 
 def save_page(
@@ -47,41 +43,56 @@ def save_page(
         MissingExtraError: viser is not installed.
         RunError: the file cannot be written.
     """
-    with open_server(WatchConfig(port=0)) as (server, _):
-        session = Session(source, num_worlds, seed)
+    worlds = Worlds(source.env, num_worlds)
+    page = page_from(worlds, worlds.reset(jax.random.key(seed)), policy, seconds)
+    write_page(file, page)
+    return len(page)
+
+
+def page_from(worlds: Worlds, state: WorldsState, policy: Policy | None, seconds: float) -> bytes:
+    """The page of worlds that go on from a state.
+
+    Args:
+        worlds: B of them.
+        state: where they are.
+        policy: how they act; None: they rest.
+        seconds: of simulated time; 0: the state alone.
+
+    Raises:
+        MissingExtraError: viser is not installed.
+    """
+    env = worlds.env
+    stride = stride_of(env.control_timestep)
+    between = stride * env.control_timestep
+    frames = _frames(worlds, state, policy, max(1, round(seconds / between)), stride)
+    return page_of(env.model.mj, frames, between, worlds.num_worlds)
+
+
+def _frames(
+    worlds: Worlds, state: WorldsState, policy: Policy | None, count: int, stride: int
+) -> Iterator[Frame]:
+    """So many moments, with `stride` control steps from one to the next."""
+    rest = np.tile(rest_of(worlds.env), (worlds.num_worlds, 1))
+
+    def step(carry: PyTree, _: None) -> tuple[PyTree, None]:
+        policy, state, memory = carry
+        action = rest
         if policy is not None:
-            session.use(policy)
-        model, timestep = source.env.model.mj, source.env.control_timestep
-        stage = Stage(server, model, num_worlds, spacing_of(model))
-        point_camera(server, model, stage)
-        stride = max(1, round(1 / (_FRAMES * timestep)))
-        poser, recording = Poser(model), server.get_scene_serializer()
-        for _ in range(max(1, round(seconds / (stride * timestep)))):
-            _show(stage, poser, session)
-            recording.insert_sleep(stride * timestep)
-            for _ in range(stride):
-                session.step()
-        html = recording.as_html().encode()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as opened:
-            opened.write(html)
-    except OSError as error:
-        raise RunError(f"cannot write {str(file)!r}: {error.strerror}; make room") from error
-    return len(html)
+            action, memory = policy.step(state.obs, memory, None)
+        state, taken = worlds.step(state, action)
+        if policy is not None:
+            memory = policy.restart(memory, taken.terminated | taken.truncated)
+        return (policy, state, memory), None
 
+    @jax.jit
+    def advance(carry: PyTree) -> PyTree:
+        return jax.lax.scan(step, carry, length=stride)[0]
 
-def _show(stage: Stage, poser: Poser, session: Session) -> None:
-    """Puts a frame into the scene, which the recording sees."""
-    seen = session.seen
-    poses = poser.poses(seen.qpos, seen.shown)
-    for values in (poses.position, poses.wxyz):
-        _round(values)
-    text = f"world 0: return {seen.episode_return[0]:.0f}"
-    stage.show(poses, 0, follow=True, contacts=False, centre=False, text=text)
-
-
-def _round(values: NDArray) -> None:
-    values *= _STEPS
-    values.round(out=values)
-    values /= _STEPS
+    carry = policy, state, () if policy is None else policy.start(worlds.num_worlds)
+    for left in range(count - 1, -1, -1):
+        now: WorldsState = carry[1]
+        physics = now.env.physics
+        qpos, shown, total = jax.device_get((physics.qpos, shown_of(physics), now.episode_return))
+        yield Frame(qpos, shown, f"world 0: return {total[0]:.0f}")
+        if left:
+            carry = advance(carry)

@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.disturb import undisturbed
+from worldline.env.env import Env
 from worldline.env.episodes import WorldsState
 from worldline.env.worlds import Worlds
 from worldline.learn.policy import Policy
+from worldline.physics.base import PhysicsState
 from worldline.rendering.scene import CONSTANTS
 from worldline.types import Array, Key, PyTree
 from worldline.watch.hand import with_forces
@@ -74,10 +76,8 @@ class Session:
         self.num_worlds = num_worlds
         self.policy: Policy | None = None
         self.acting: Acting = "rest"
-        low, high = source.env.action_low, source.env.action_high
-        rest = getattr(undisturbed(source.env.task)[0], "rest", np.zeros_like(low))
         #: The action with which worlds rest, and the one of the sliders, `(nact,)`.
-        self.rest = np.clip(rest, low, high).astype(np.float32)
+        self.rest = rest_of(source.env)
         self.sliders = self.rest.copy()
         self.forces = np.zeros((num_worlds, source.env.model.mj.nbody, 6), np.float32)
         #: Numbers of the task's memory that are held: name to `(B, n)`, NaN where they are free.
@@ -234,14 +234,26 @@ class Session:
 
     def _look(self, state: WorldsState, outcome: Any) -> Seen:
         physics = state.env.physics
-        shown = {n: x for n, x in physics.fields.items() if n.startswith("mocap")}
-        shown |= {n: x for n, x in physics.variation.items() if n in CONSTANTS}
+        shown = shown_of(physics)
         parts = (physics.qpos, physics.qvel, state.episode_return, state.steps, shown, outcome)
         qpos, qvel, total, steps, shown, outcome = jax.device_get(parts)
         reward, metrics, action, ended, diverged = outcome
         return Seen(
             qpos, qvel, reward, total, steps, metrics, np.asarray(action), ended, diverged, shown
         )
+
+
+def rest_of(env: Env) -> NDArray:
+    """The action with which a world of an environment rests, `(nact,)`."""
+    low, high = env.action_low, env.action_high
+    rest = getattr(undisturbed(env.task)[0], "rest", np.zeros_like(low))
+    return np.clip(rest, low, high).astype(np.float32)
+
+
+def shown_of(physics: PhysicsState) -> dict[str, Array]:
+    """What a picture of worlds depends on beside `qpos`: mocap bodies and constants."""
+    shown = {n: x for n, x in physics.fields.items() if n.startswith("mocap")}
+    return shown | {n: x for n, x in physics.variation.items() if n in CONSTANTS}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from worldline.errors import WorldlineError
+from worldline.rendering.web.poses import Poser, Poses
+from worldline.rendering.web.stage import Stage, spacing_of
 from worldline.report import RunFolder, render_episode
 from worldline.watch.panel import Panel
 from worldline.watch.policies import PolicyFollower
-from worldline.watch.poses import Poser, Poses
 from worldline.watch.saved import save_state
 from worldline.watch.session import Acting, Session
 from worldline.watch.source import Source, alike
-from worldline.watch.stage import Stage, spacing_of
 from worldline.watch.traces import Traces
 from worldline.watch.training import named
 

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from worldline.errors import ConfigError
-from worldline.watch.guard import Guard
-from worldline.watch.run import WatchConfig, open_server
+from worldline.rendering.web.guard import Guard
+from worldline.rendering.web.server import open_server
 
 
 class Headers(dict):
@@ -67,7 +67,7 @@ def asked(port, path="/", **headers):
 
 def test_the_server_answers_as_its_guard_says():
     pytest.importorskip("viser")
-    with open_server(WatchConfig(port=0)) as (server, url):
+    with open_server() as (server, url):
         port = server.get_port()
         assert url == f"http://localhost:{port}"
         status, page, _ = asked(port)
@@ -94,7 +94,7 @@ def test_a_token_for_other_machines_and_the_next_port_where_one_is_taken():
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with open_server(WatchConfig(port=port, host="0.0.0.0")) as (server, url):
+        with open_server("0.0.0.0", port) as (server, url):
             assert server.get_port() > port
             assert asked(server.get_port())[0] == 403
             path = url.partition(f":{server.get_port()}")[2]
@@ -107,6 +107,6 @@ def test_an_address_of_another_machine_is_one_line():
     pytest.importorskip("viser")
     with (
         pytest.raises(ConfigError, match=r"cannot listen at '192\.0\.2\.1'"),
-        open_server(WatchConfig(host="192.0.2.1")),
+        open_server("192.0.2.1"),
     ):
         pass

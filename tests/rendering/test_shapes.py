@@ -4,8 +4,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from worldline.watch.poses import Poser, grid, root_bodies
-from worldline.watch.shapes import floors_of, shapes_of
+from worldline.rendering.web.poses import Poser, grid, root_bodies
+from worldline.rendering.web.shapes import floors_of, shapes_of
 
 pytest.importorskip("trimesh")
 

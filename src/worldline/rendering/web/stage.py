@@ -9,8 +9,8 @@ import mujoco
 import numpy as np
 
 from worldline.rendering.scene import NDArray
-from worldline.watch.poses import Poses, grid, root_bodies
-from worldline.watch.shapes import Floor, floors_of, shapes_of
+from worldline.rendering.web.poses import Poses, grid, root_bodies
+from worldline.rendering.web.shapes import Floor, floors_of, shapes_of
 
 #: Frame above everything, which moves against the robot that is followed.
 _ROOT = "/worlds"
