@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 ALGORITHMS = ("ppo", "sac", "shac")
-COMMANDS = ("resume", "eval", "render", "export", "list", "init")
+COMMANDS = ("resume", "eval", "render", "export", "list", "init", "identify")
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ ROOMS = [
     "learn",
     "export",
     "report",
+    "identify",
     "train",
     "bridges",
     "watch",

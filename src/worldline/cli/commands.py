@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import tyro
 
 from worldline.cli import BEGAN
+from worldline.cli.identifying import Identify as Identify
 from worldline.errors import ConfigError
 from worldline.parallel.config import ClusterConfig
 from worldline.settings import Count, Positive, Range, Seed, check_settings

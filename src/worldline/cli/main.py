@@ -27,13 +27,18 @@ COMMANDS = {
     "record": ("RUN", "record the policy of a run as a Minari dataset"),
     "compare": ("RUN ...", "compare runs: a table and a picture"),
     "export": ("RUN", "write what a robot needs to run a policy, or a page that shows it"),
+    "identify": ("MODEL LOG", "find masses, damping and friction from a log of the robot"),
     "init": ("ROBOT", "write a Python file with a task for your robot, ready to train"),
     "list": ("", "list the tasks, or what can vary in one"),
     "bench": ("NAME", "measure a published figure, with its peers (needs a checkout)"),
 }
 
 #: What takes seconds to import, of what a command uses; for the others it is `worldline.train.run`.
-_HEAVY = {"init": "worldline.cli.scaffold", "watch": "worldline.watch.watcher"}
+_HEAVY = {
+    "identify": "worldline.identify.run",
+    "init": "worldline.cli.scaffold",
+    "watch": "worldline.watch.watcher",
+}
 
 #: The commands that do without JAX, and so answer at once.
 _LIGHT = ("compare", "list")
@@ -72,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(name: str, argv: list[str]) -> int:
     if name in ("-h", "--help", "help"):
-        lines = "\n".join(f"  {f'{it} {what}':15}{does}" for it, (what, does) in COMMANDS.items())
+        lines = "\n".join(f"  {f'{it} {what}':20}{does}" for it, (what, does) in COMMANDS.items())
         print(f"usage: worldline COMMAND ...\n\n{lines}\n\n{_HELP}")
     elif name == "--version":
         from worldline import __version__

@@ -46,8 +46,6 @@ _CONTROL_TIMESTEP = 0.02
 _SERVO_TIMESTEP = 0.005
 #: Environment steps in which a robot of four legs learns to walk, and an arm to reach.
 _WALKING_STEPS, _REACHING_STEPS = 4_000_000, 1_500_000
-#: What a robot of the Menagerie is given as, before its name.
-MENAGERIE = "menagerie:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +73,9 @@ def write_task(robot: Path | str, out: Path | None = None, *, motors: bool = Fal
         ModelError: MuJoCo refuses the model, nothing in it moves, or it has no actuators.
         ConfigError: the file exists, or is no Python file.
     """
-    known = str(robot).removeprefix(MENAGERIE) if str(robot).startswith(MENAGERIE) else ""
-    mjcf = robots.path(known) if known else Path(robot)
+    mjcf = robots.find(str(robot))
+    shipped = str(robot).startswith(robots.MENAGERIE)
+    known = str(robot).removeprefix(robots.MENAGERIE) if shipped else ""
     model = Model(mjcf)
     legged = find_legs(model) if model.nv else None
     arm = None if legged else find_arm(model)

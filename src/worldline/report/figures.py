@@ -35,7 +35,8 @@ _TITLES = {
 
 _EVAL_COLOUR, _TRAIN_COLOUR, _OTHER_COLOUR = "#1f5fa8", "#9db4cc", "#4a4f57"
 _RANGE_COLOUR = "#d1495b"
-_STYLE: dict[Any, Any] = {
+#: How all figures of Worldline look, for `matplotlib.rc_context`.
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
@@ -84,7 +85,7 @@ def plot_curves(
     clock, unit = _clock(columns["seconds"])
     panel_rows = math.ceil(len(panels) / _COLUMNS)
     heights = [3.3] + [1.55] * panel_rows
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 0.5 + sum(heights)))
         grid = figure.add_gridspec(1 + panel_rows, _COLUMNS, height_ratios=heights)
         half = _COLUMNS // 2
@@ -124,7 +125,7 @@ def plot_returns(
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 4.2))
         left, right = figure.subplots(1, 2, sharey=True)
         longest = max((row["seconds"] for rows in runs.values() for row in rows), default=0.0)
@@ -255,7 +256,7 @@ def plot_contexts(
 
     if len(axes) > 2:
         raise ConfigError(f"a picture has two axes, not {', '.join(axes)}; give one or two")
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 4.2))
         panel = figure.add_subplot(title=title)
         draw = _draw_line if len(axes) == 1 else _draw_map

@@ -13,6 +13,14 @@ from typing import Any
 from worldline.errors import MissingExtraError, ModelError, did_you_mean
 from worldline.model import Model
 
+#: What a robot of the Menagerie begins with where a file may be given as well.
+MENAGERIE = "menagerie:"
+
+
+def find(robot: str) -> Path:
+    """The MJCF file of a robot: a file, or one of the Menagerie, as `menagerie:unitree_go2`."""
+    return path(robot.removeprefix(MENAGERIE)) if robot.startswith(MENAGERIE) else Path(robot)
+
 
 def load(name: str) -> Model:
     """A robot's model, in a scene with a floor and light where the Menagerie has one.

@@ -13,7 +13,11 @@ from worldline.learn.config import ImageLearnerConfig
 from worldline.rendering.camera import image_names
 from worldline.settings import Count, Number, Range, Seed, check_settings
 from worldline.train.learner_device import LearnerDevice
+from worldline.variation.as_data import load_domain
 from worldline.variation.domain import AbstractDomain
+
+#: What a domain is called that is a file.
+DOMAIN_FILE_ENDING = ".json"
 
 T = TypeVar("T")
 
@@ -32,9 +36,9 @@ class TrainConfig:
     """Truncate the episodes of training after so many control steps. 0: never. By default the task
     decides. Evaluations always use the task's value."""
     domain: str | AbstractDomain = ""
-    """Draw the physics of each episode from this domain: light, medium, hard, or one that the task
-    has. `worldline list --fields TASK` shows what each of them varies. In Python also a `Domain`.
-    """
+    """Draw the physics of each episode from this domain: light, medium, hard, one that the task
+    has, or a file that ends in .json, as `worldline identify` writes it. `worldline list --fields
+    TASK` shows what each domain of the task varies. In Python also a `Domain`."""
     context: tuple[str, ...] = ()
     """Draw context features for each episode: gravity=-12:-8 (uniform), friction=0.5,1.0 (a choice)
     or viscosity=0.1 (constant). `worldline list --fields TASK` shows their names."""
@@ -63,6 +67,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if isinstance(self.domain, str) and self.domain.endswith(DOMAIN_FILE_ENDING):
+            # The run folder holds the domain itself: the file may change, or be gone.
+            object.__setattr__(self, "domain", load_domain(Path(self.domain)))
         if self.resume and self.out is None:
             raise ConfigError("resume is True without a folder to look in; give out (--out)")
         last = self.seed + self.seeds - 1
@@ -95,13 +102,15 @@ def reading_all(algorithm: T, env: Env) -> T:
 
 
 def find_domain(task: Task, name: str | AbstractDomain) -> AbstractDomain | None:
-    """A domain of a task by name, or the one that is given; None for an empty name.
+    """A domain of a task by name, of a file, or the one that is given; None for an empty name.
 
     Raises:
-        ConfigError: the task has no such domain.
+        ConfigError: the task has no such domain, or the file has none.
     """
     if isinstance(name, AbstractDomain):
         return name
+    if name.endswith(DOMAIN_FILE_ENDING):
+        return load_domain(Path(name))
     domains = task.domains if name else {}
     if name and name not in domains:
         raise ConfigError(f"the task has no domain {name!r}{did_you_mean(name, domains)}")

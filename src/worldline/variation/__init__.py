@@ -1,5 +1,7 @@
 """Variation: how the physics of every world is drawn, and its names."""
 
+from worldline.variation.as_data import load_domain as load_domain
+from worldline.variation.as_data import save_domain as save_domain
 from worldline.variation.context import Context as Context
 from worldline.variation.context import Custom as Custom
 from worldline.variation.context import Draw as Draw

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from worldline.errors import ConfigError
+from worldline.files import whole_file
 from worldline.variation.distributions import Choice, LogUniform, TruncatedNormal, Uniform
 from worldline.variation.domain import Domain, Term
 from worldline.variation.targets import Target
@@ -73,3 +76,32 @@ def from_data(data: Any, kinds: Mapping[str, type[Any]] = KINDS) -> Any:
     return (
         tuple(from_data(item, kinds) for item in data) if isinstance(data, list | tuple) else data
     )
+
+
+def save_domain(path: Path, domain: Domain) -> None:
+    """Writes a domain as JSON, which `--domain` and `load_domain` read.
+
+    Raises:
+        ConfigError: the domain has a function of one's own, which no file can hold.
+        OSError: the file cannot be written.
+    """
+    content = json.dumps(to_data(domain), indent=1)
+    with whole_file(path) as file:
+        file.write(content.encode())
+
+
+def load_domain(path: Path) -> Domain:
+    """Reads a domain that `save_domain` wrote.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    try:
+        domain = from_data(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise ConfigError(f"{str(path)!r} holds no domain: {error}") from error
+        raise ConfigError(f"cannot read the domain {str(path)!r}: {error}") from error
+    if not isinstance(domain, Domain):
+        raise ConfigError(f"{str(path)!r} holds no domain; give a file that save_domain wrote")
+    return domain

@@ -35,6 +35,11 @@ def has_rules(field: str) -> bool:
     return field in _NOT_NEGATIVE or field in _POSITIVE or field in LIMITS
 
 
+def may_be_negative(field: str) -> bool:
+    """Whether a field may hold numbers below zero."""
+    return field not in _NOT_NEGATIVE and field not in _POSITIVE
+
+
 def find_problem(model: Model, field: str, value: Any) -> Problem | None:
     """The first element or row of a field's whole value that is impossible; None if none is."""
     value = np.asarray(value, np.float64)
