@@ -70,12 +70,13 @@ def _in_use() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps a part of the tests, for `make part` and `make core`.
+    """Keeps a part of the tests, for CI, `make part` and `make core`.
 
     With `WORLDLINE_PART=i/n` one in n of the exhaustive tests is kept; with `WORLDLINE_FILES=i/n`
-    the tests of one file in n. Where a test is run on each engine, MJX takes turns: each of its
-    programs compiles for half a minute. Its own tests are in `test_mjx*.py`. Others that take long
-    are in `long_tests.txt`.
+    the tests of one file in n; with `WORLDLINE_CASES=i/n` one case in n of each test that has
+    several, and of each test at least one. Where a test is run on each engine, MJX takes turns:
+    each of its programs compiles for half a minute. Its own tests are in `test_mjx*.py`. Others
+    that take long are in `long_tests.txt`.
     """
     takes_long = set((Path(__file__).parent / "long_tests.txt").read_text().splitlines())
     for item in items:
@@ -88,6 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out = exhaustive - _part(exhaustive, "WORLDLINE_PART")
     kept_files = _part(set(files.values()), "WORLDLINE_FILES")
     out |= {name for name, file in files.items() if file not in kept_files}
+    out |= _other_cases([name for name in files if name not in exhaustive])
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
     items[:] = [item for item in items if item.nodeid not in out]
 
@@ -96,6 +98,16 @@ def _part(names: set[str], variable: str) -> set[str]:
     """Of some names the part `i/n` that an environment variable asks for; all if it is not set."""
     number, parts = map(int, os.environ.get(variable, "0/1").split("/"))
     return set(sorted(names)[number % parts :: parts])
+
+
+def _other_cases(names: list[str]) -> set[str]:
+    """The cases of tests that are not in the part that `WORLDLINE_CASES` asks for."""
+    number, parts = map(int, os.environ.get("WORLDLINE_CASES", "0/1").split("/"))
+    cases: dict[str, list[str]] = {}
+    for name in names:
+        cases.setdefault(name.partition("[")[0], []).append(name)
+    kept = (several[number % min(parts, len(several)) :: parts] for several in cases.values())
+    return set(names).difference(*kept)
 
 
 @pytest.fixture
