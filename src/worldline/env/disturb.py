@@ -24,7 +24,7 @@ from worldline.env.task import Outcome, Start, Task, inputs_of
 from worldline.errors import TaskError, did_you_mean
 from worldline.model import ModelSource
 from worldline.physics.base import PhysicsState
-from worldline.types import Array, Key, Observation, PyTree
+from worldline.types import Array, Key, Observation, PyTree, Variation
 from worldline.variation.distributions import Distribution, Uniform
 
 
@@ -320,6 +320,12 @@ class Disturbed(Task):
         memories = [d.start(self.task, k) for d, k in zip(self.disturbances, keys, strict=True)]
         return dataclasses.replace(start, memory=(start.memory, tuple(memories)))
 
+    def place(self, start: Start, variation: Variation) -> Start:
+        """The task's start in its world."""
+        memory, own = start.memory
+        placed = self.task.place(dataclasses.replace(start, memory=memory), variation)
+        return dataclasses.replace(placed, memory=(placed.memory, own))
+
     def control(self, action: Array, physics: PhysicsState, memory: PyTree) -> dict[str, Array]:
         """The task's control for the disturbed action, and the forces of the pushes."""
         memory, disturbances = self._split(memory)
@@ -368,15 +374,15 @@ DISTURBANCES: Mapping[str, type[Disturbance]] = {
 
 def disturbed(task: Task, disturbances: Sequence[Disturbance]) -> Task:
     """The task with further disturbances; the task itself where there are none."""
-    inner, earlier = undisturbed(task)
-    together = (*earlier, *disturbances)
+    plain, earlier = undisturbed(task)
+    inner, together = plain.to_run(), (*earlier, *disturbances)
     return Disturbed(task=inner, disturbances=together) if together else inner
 
 
 def undisturbed(task: Task) -> tuple[Task, tuple[Disturbance, ...]]:
     """The task without its disturbances, and these; its episodes are as long as they were."""
     if not isinstance(task, Disturbed):
-        return task, ()
+        return task.plain, ()
     inner, earlier = undisturbed(task.task)
     if inner.episode_length != task.episode_length:
         inner = dataclasses.replace(inner, episode_length=task.episode_length)

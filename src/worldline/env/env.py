@@ -258,12 +258,11 @@ class Env:
         Raises:
             TaskError: a shape is wrong.
         """
-        start = self.task.start(as_key(key))
-        chosen: dict[str, Any] = {**chosen_parts(self.model, qpos, qvel)}
+        start, chosen = self.task.start(as_key(key)), chosen_parts(self.model, qpos, qvel)
         if start.settle_time:  # before what is chosen, which stays as it is
             rest = self.begin(start, variation, context).physics
-            chosen = {"qpos": rest.qpos, "qvel": rest.qvel, **chosen, "settle_time": 0.0}
-        return self.begin(dataclasses.replace(start, **chosen), variation, context)
+            chosen = {"qpos": rest.qpos, "qvel": rest.qvel, **chosen, "settle_time": 0}
+        return self.begin(start, variation, context, chosen=chosen)
 
     def vary(
         self,
@@ -407,12 +406,17 @@ class Env:
         context: Mapping[str, ArrayLike] | None = None,
         *,
         mask: ArrayLike = True,
+        chosen: Mapping[str, Any] | None = None,
     ) -> EnvState:
-        """A world at a start that the task drew; the other arguments are those of `reset`."""
+        """A world at a start that the task drew, but for what the caller chose of it (`chosen`).
+
+        The other arguments are those of `reset`.
+        """
         values = self.context.complete(self.model, context or {})
         own = check_variation(self.model, start.variation)
         drawn = {**own, **(variation or {})}
         constants = self.context.variation(self.model, values, drawn)
+        start = dataclasses.replace(self.task.place(start, constants), **(chosen or {}))
         physics = start_physics(self.physics, start, constants, mask)
         obs = self.observer.first(physics, start.memory, values, mask)
         healthy = ~physics.diverged & _all_finite(obs)

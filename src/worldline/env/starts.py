@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ from worldline.env.task import Start
 from worldline.errors import TaskError
 from worldline.model import Model
 from worldline.physics.base import Physics, PhysicsState
-from worldline.types import Array, ArrayLike, Variation
+from worldline.types import ArrayLike, Variation
 
 
 def start_physics(
@@ -38,13 +39,13 @@ def start_physics(
     return dataclasses.replace(begin, diverged=begin.diverged | end.diverged)
 
 
-def chosen_parts(model: Model, qpos: ArrayLike | None, qvel: ArrayLike | None) -> dict[str, Array]:
+def chosen_parts(model: Model, qpos: ArrayLike | None, qvel: ArrayLike | None) -> dict[str, Any]:
     """The configuration, `(nq,)`, and the velocity, `(nv,)`, that are given, as parts of a `Start`.
 
     Raises:
         TaskError: a shape is wrong.
     """
-    parts: dict[str, Array] = {}
+    parts: dict[str, Any] = {}
     for name, value, size in (("qpos", qpos, model.nq), ("qvel", qvel, model.nv)):
         if value is None:
             continue

@@ -25,7 +25,7 @@ from worldline.physics.base import (
     input_shape,
 )
 from worldline.settings import Number
-from worldline.types import Array, Key, Metrics, Observation, PyTree, in_32_bits
+from worldline.types import Array, Key, Metrics, Observation, PyTree, Variation, in_32_bits
 from worldline.variation.domain import AbstractDomain
 from worldline.variation.presets import presets
 
@@ -119,6 +119,16 @@ class Task(abc.ABC):
     def start(self, key: Key) -> Start:
         """Draws the start of an episode."""
 
+    def place(self, start: Start, variation: Variation) -> Start:
+        """The start in a world with these constants; by default as it was drawn.
+
+        Args:
+            start: what `start` drew.
+            variation: the constants of the world that differ from the model's, `(...)` a field: the
+                task's own, or those of a domain or a context in their place.
+        """
+        return start
+
     def control(
         self, action: Array, physics: PhysicsState, memory: PyTree
     ) -> Array | dict[str, Array]:
@@ -167,6 +177,15 @@ class Task(abc.ABC):
 
     def without_noise(self) -> Task:
         """The same task, without random numbers that it adds to what is measured."""
+        return self
+
+    def to_run(self) -> Task:
+        """What an environment runs: by default this task; or one around it, as its options ask."""
+        return self
+
+    @property
+    def plain(self) -> Task:
+        """The task of which `to_run` made this one; by default this task."""
         return self
 
     @property

@@ -20,6 +20,7 @@ from worldline.rendering.camera import Camera
 from worldline.report import RunFolder
 from worldline.tasks.reference import Code, code_of, load_code
 from worldline.tasks.registry import name_of, task_class
+from worldline.tasks.terrain.config import Terrain
 from worldline.train.config import TrainConfig
 from worldline.variation.as_data import KINDS, from_data, to_data
 
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 #: The objects that a file holds as data, by name.
 _KINDS = {**KINDS, **DISTURBANCES, "camera": Camera}
+
+#: The options of tasks that a file holds as data, by name.
+_OPTIONS = {"terrain": Terrain}
 
 #: The copy of the file with the task, in the folder of a run whose task is not registered.
 TASK_FILE = "task.py"
@@ -152,7 +156,7 @@ def made_again(saved: Mapping[str, Any], copy: Path, *, trust_code: bool = False
     else:
         code = _made(Code, saved["code"], "the task's code")
         kind = load_code(code, copy, trust=trust_code)
-    task = _made(kind, saved["options"], "the task")
+    task = _made(kind, _options_from(kind, saved["options"]), "the task")
     return Env.from_config(task, _env_config(saved["env"]))
 
 
@@ -225,11 +229,24 @@ def _options(task: Task) -> dict[str, Any]:
     return {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init}
 
 
+def _options_from(kind: type[Task], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's options from a file; runs from before there was a terrain have none."""
+    older = {f.name: f.default for f in dataclasses.fields(kind) if f.type == "Terrain"}
+
+    def made(value: Any) -> Any:
+        ours = isinstance(value, Mapping) and value.get("type") in _OPTIONS
+        return from_data(value, _OPTIONS) if ours else value
+
+    return {**older, **{name: made(value) for name, value in saved.items()}}
+
+
 def _as_data(value: Any) -> Any:
     """An option for a file; of an object that no file can hold, such as an environment, its kind.
 
     Such a run is not rebuilt from its folder.
     """
+    if type(value) in _OPTIONS.values():
+        return to_data(value, _OPTIONS)
     plain = value is None or isinstance(value, bool | int | float | str | bytes | os.PathLike)
     several = isinstance(value, Mapping | Sequence | set | frozenset) or hasattr(value, "tolist")
     return value if plain or several else f"a {type(value).__name__}"
@@ -243,8 +260,12 @@ def _not_rebuilt(task: Task, config: EnvConfig, has_code: bool) -> str:
     if not has_code:
         return f"the class of its task, {name}, is in no file; put it into a Python file"
     options = _options(task)
+    data = {
+        name: _as_data(value) if type(value) in _OPTIONS.values() else value
+        for name, value in options.items()
+    }
     try:
-        if as_tuples(json.loads(json.dumps(options))) == options:
+        if _options_from(type(task), as_tuples(json.loads(json.dumps(data)))) == options:
             return ""
     except TypeError:
         pass

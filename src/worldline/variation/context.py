@@ -24,6 +24,7 @@ from worldline.variation.distributions import Choice, Distribution
 from worldline.variation.domain import Constants, Ranges
 from worldline.variation.effects import may_touch, touches
 from worldline.variation.targets import actuator_strength
+from worldline.variation.tiles import Tiles, moved
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -103,11 +104,21 @@ def features_of(model: Model) -> dict[str, Feature]:
     for name, fields in factors.items():
         if any((model.constant(field) != 0).any() for field in fields):
             features.append(Feature(name, 1.0, 0.0, math.inf, "", _factor(fields)))
+    if tiles := Tiles.of(mj):
+        for axis, (name, count) in enumerate(
+            {"terrain_level": tiles.levels, "terrain_kind": tiles.kinds}.items()
+        ):
+            features.append(Feature(name, 0.0, 0.0, float(count), "", _tile(axis)))
     for index, body in enumerate(model.names("body")):
         if body and mj.body_mass[index] > 0:
             mass = float(mj.body_mass[index])
             features.append(Feature(f"mass_{body}", mass, 1e-12, math.inf, "kg", _mass(index)))
     return {feature.name: feature for feature in features}
+
+
+def _tile(axis: int) -> Drive:
+    """Puts the world on the tile of a level (0) or of a kind (1) of its terrain."""
+    return lambda model, constants, value: {"site_pos": moved(model.mj, constants, axis, value)}
 
 
 def _gravity(_: Model, constants: Constants, value: Array) -> dict[str, Array]:

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from worldline.env.task import Outcome, Task
+from worldline.env.task import Outcome
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
 from worldline.settings import NotNegative, Positive
 from worldline.tasks.playground.assets import scene
+from worldline.tasks.terrain.walking import WalkingTask
 from worldline.types import Array, ArrayLike, Key, PyTree
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
@@ -65,7 +66,7 @@ def noisy(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class LeggedTask(Task):
+class LeggedTask(WalkingTask):
     """A task of a robot with legs whose motors are servos.
 
     Its fields named `<term>_weight` are the weights of the terms of its reward. A term's weighted

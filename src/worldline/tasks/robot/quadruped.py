@@ -16,9 +16,10 @@ import numpy as np
 
 from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.parts import ObservationPart as Part
-from worldline.env.task import Outcome, Start, Task
+from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Number
+from worldline.tasks.terrain.walking import WalkingTask
 from worldline.types import Array, Key
 
 #: Front left, front right, rear left, rear right.
@@ -100,7 +101,7 @@ class Memory(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class QuadrupedJoystick(Task):
+class QuadrupedJoystick(WalkingTask):
     """Walk on four legs at commanded velocities: forward, sideways and turning.
 
     Observation `(50,)`: the torso's linear and angular velocity and the vertical, in its frame;

@@ -1,0 +1,155 @@
+"""Terrain: what the ground of a task is, as its option `terrain`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Annotated
+
+from worldline.errors import ConfigError, did_you_mean
+from worldline.settings import Count, NotNegative, Positive, Range, Seed, check_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: A number at the lowest level and at the highest one.
+FromTo = tuple[NotNegative, NotNegative]
+
+#: The kinds of ground, in the order in which `worldline.tasks.terrain.kinds` makes them.
+NAMES = (
+    "flat",
+    "slope_up",
+    "slope_down",
+    "waves",
+    "rough",
+    "stairs_up",
+    "stairs_down",
+    "gaps",
+    "stepping_stones",
+    "obstacles",
+    "pit",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Terrain:
+    """An atlas of square tiles: a row of them for each kind of ground, from easy to difficult.
+
+    An episode begins in the middle of a tile. `up` and `down` are the robot's way from there. Two
+    numbers are those of the lowest and of the highest level.
+    """
+
+    kinds: tuple[str, ...] = ()
+    """Of ground: flat, slope_up, slope_down, waves, rough, stairs_up, stairs_down, gaps,
+    stepping_stones, obstacles, pit; none: the task's own ground."""
+    levels: Count = 6
+    """How many tiles a kind has, each more difficult than the one before."""
+    tile: Positive = 8.0
+    """The side of a tile, m."""
+    cell: Positive = 0.05
+    """The distance of two heights, m."""
+    platform: Positive = 1.6
+    """The side of the even square in the middle of most tiles, m."""
+    margin: NotNegative = 0.4
+    """Even ground along the border of each tile, m."""
+    seed: Seed = 0
+    """Of what is random in the ground."""
+    slope: FromTo = (0.0, 0.6)
+    """The rise of slopes over their length."""
+    wave_height: FromTo = (0.0, 0.3)
+    """Of waves, from trough to crest, m."""
+    wave_length: Positive = 1.6
+    """Of waves, from crest to crest, m."""
+    roughness: FromTo = (0.0, 0.15)
+    """Of rough ground, from the lowest to the highest point, m."""
+    step_height: FromTo = (0.02, 0.2)
+    """Of a stair's step, m."""
+    step_depth: Positive = 0.3
+    """Of a stair's step, m."""
+    gap_width: FromTo = (0.05, 0.6)
+    """Of the trenches of `gaps`, m."""
+    gap_depth: Positive = 0.5
+    """Of trenches, and of the ground between stepping stones, m."""
+    gap_land: Positive = 0.8
+    """From one trench to the next, m."""
+    stone_gap: FromTo = (0.05, 0.25)
+    """From one stepping stone to the next, m."""
+    stone_side: FromTo = (0.6, 0.3)
+    """Of a stepping stone, m."""
+    obstacle_height: FromTo = (0.02, 0.2)
+    """Of blocks and hollows, m."""
+    obstacles: Count = 60
+    """Blocks and hollows on a tile."""
+    pit_depth: FromTo = (0.05, 0.4)
+    """Of a pit, m."""
+    scan_length: NotNegative = 1.2
+    """Of the rectangle under the robot in which the policy sees the ground, along the robot, m."""
+    scan_width: NotNegative = 0.8
+    """Of this rectangle, across the robot, m."""
+    scan_spacing: Positive = 0.1
+    """The distance of two points of the height scan, m."""
+    scan_range: Positive = 1.0
+    """The largest number of the height scan, up and down, m."""
+    footprint: NotNegative = 0.4
+    """How far from the robot's middle its feet may be at a start, m: it begins above the highest
+    ground within."""
+    border: Annotated[float, Range(0, 100)] = 1.0
+    """The even ground around the atlas that belongs to the height field, m; a plain without end
+    follows."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for kind in self.kinds:
+            if kind not in NAMES:
+                raise ConfigError(
+                    f"there is no terrain {kind!r}{did_you_mean(kind, NAMES)}; there are "
+                    f"{', '.join(NAMES)}"
+                )
+        self._check_numbers(
+            field.name for field in dataclasses.fields(self) if field.type == "FromTo"
+        )
+        if self.platform + 2 * self.margin + 2 * self.cell > self.tile:
+            raise ConfigError(
+                f"a tile of {self.tile:g} m has no room for a platform of {self.platform:g} m and "
+                f"margins of {self.margin:g} m; give a larger tile"
+            )
+        if self.cells > _MOST_CELLS:
+            raise ConfigError(
+                f"the terrain has {self.cells:,} heights; give a larger cell, or fewer or smaller "
+                f"tiles, for {_MOST_CELLS:,} at most"
+            )
+
+    def _check_numbers(self, names: Iterable[str]) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not (isinstance(value, tuple) and len(value) == 2 and all(map(_is_length, value))):
+                raise ConfigError(f"{name} is {value!r}; give two numbers of 0 or more")
+
+    @property
+    def cells_per_tile(self) -> int:
+        """How many cells a side of a tile has; the tile is as near to `tile` as they allow."""
+        return max(2, round(self.tile / self.cell))
+
+    @property
+    def border_cells(self) -> int:
+        """How many cells the border is wide."""
+        return math.ceil(self.border / self.cell - 1e-9)
+
+    @property
+    def cells(self) -> int:
+        """How many heights there are, about."""
+        sides = (len(self.kinds), self.levels)
+        across, along = (n * self.cells_per_tile + 2 * self.border_cells + 1 for n in sides)
+        return across * along
+
+    def difficulty(self, level: int) -> float:
+        """The difficulty of a level, in [0, 1]; that of the only level is 1."""
+        return level / (self.levels - 1) if self.levels > 1 else 1.0
+
+
+#: The most heights of an atlas.
+_MOST_CELLS = 8_000_000
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
