@@ -167,7 +167,7 @@ def configurations(chance: random.Random, times: int) -> Iterator[tuple[str, str
             RunFolder.create(folder, resolved_config("gym/hopper", env, run, algorithm)).close()
             file = folder / "config.json"
             text, right = file.read_text(), _run(folder)
-            config = repr(RunFolder.open(folder).config)
+            config = _settings(folder)
             for _ in range(times // len(algorithms)):
                 what, damaged = _damaged_json(text, chance)
                 file.write_bytes(damaged)
@@ -177,7 +177,7 @@ def configurations(chance: random.Random, times: int) -> Iterator[tuple[str, str
                 elif reading != right:
                     yield CHANGED, what
                 else:
-                    same = repr(RunFolder.open(folder).config) == config
+                    same = _settings(folder) == config
                     yield UNHARMED if same else f"{WRONG} taken without a word", what
 
 
@@ -187,6 +187,11 @@ def _run(path: Path) -> str:
     env = environment_of(folder)
     parts = folder.config["task"], run_config(folder, None, quiet=False), algorithm_of(folder)
     return repr((*parts, env.config, dataclasses.asdict(env.task)))
+
+
+def _settings(path: Path) -> str:
+    """What a run says that it was made of, but for `quiet`, which the command says."""
+    return repr({name: x for name, x in RunFolder.open(path).config.items() if name != "quiet"})
 
 
 def _damaged_json(text: str, chance: random.Random) -> tuple[str, bytes]:

@@ -99,7 +99,11 @@ WRONG = {
     "count": [(0, "give 1 or more"), (2**31, "give 2147483647 at most"), (1.0, "give a whole num")],
     "share": [(1.1, "give 0 to 1"), (math.nan, "give 0 to 1"), ("x", "give a number")],
     "positive": [(0.0, "give more than 0"), (math.inf, "give a finite number")],
-    "weight": [(-0.1, "give 0 or more"), (math.nan, "give a finite number")],
+    "weight": [
+        (-0.1, "give 0 or more"),
+        (math.nan, "give a finite number"),
+        (10**12, "give 1e+12"),
+    ],
     "shift": [(-math.inf, "give a finite number")],
     "limit": [(math.nan, "give a number"), (True, "give a number")],
     "plain": [(2**31, "give 2147483647 at most"), (True, "give a whole number")],
@@ -165,7 +169,8 @@ def test_memory_that_is_not_there_is_said_first() -> None:
 TASK = "gym/hopper"
 #: Parts of `config.json` of which there may be more than these.
 PATHS = [
-    ("task",), ("code",), ("code", "task"), ("env", "disturbances"),
+    ("task",), ("code",), ("code", "task"), ("env", "disturbances"), ("env", "history"),
+    ("env", "renderer"), ("options", "healthy_reward"),
     ("options",), ("options", "healthy_z_range"), ("options", "default_camera_config"),
     ("options", "frame_skip"), ("options", "episode_length"), ("env",),
     ("env", "physics"), ("env", "action_repeat"), ("env", "cameras"), ("env", "context"),
@@ -226,14 +231,20 @@ def test_a_setting_that_nobody_knows_is_refused(tmp_path) -> None:
     with pytest.raises(WorldlineError, match="'wings' of ppo is unknown"):
         read(tmp_path / "run")
     del whole["config"]["ppo"]["wings"]
+    whole["config"]["code"]["wings"] = 2
+    (tmp_path / "run" / "config.json").write_text(json.dumps(whole))
+    with pytest.raises(WorldlineError, match="'wings' of the task's code is unknown"):
+        read(tmp_path / "run")
+    del whole["config"]["code"]["wings"]
     whole["config"]["wings"] = 2
     (tmp_path / "run" / "config.json").write_text(json.dumps(whole))
     with pytest.raises(WorldlineError, match=r"'wings' in the config.json of .* is unknown"):
         read(tmp_path / "run")
-    whole["config"] = 3.5
-    (tmp_path / "run" / "config.json").write_text(json.dumps(whole))
-    with pytest.raises(WorldlineError, match=r"its config.json is damaged"):
-        read(tmp_path / "run")
+    for value in (3.5, [], None):
+        whole["config"] = value
+        (tmp_path / "run" / "config.json").write_text(json.dumps(whole))
+        with pytest.raises(WorldlineError, match=r"its config.json is damaged"):
+            read(tmp_path / "run")
 
 
 LINES = [

@@ -6,7 +6,7 @@ A configuration is a frozen dataclass. `check_settings` compares each field with
     discount: Share              # a number in [0, 1]
     activation: Literal["relu", "tanh"]
 
-A whole number without a range of its own fits 32 bits, and no real number is NaN.
+A number without a range of its own fits 32 bits, and no real number is NaN.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ NotNegative: TypeAlias = Annotated[float, Range(0, math.inf)]
 #: Any number that is finite.
 Finite: TypeAlias = Annotated[float, Range(-math.inf, math.inf)]
 
+_LARGEST: float = float(np.finfo(np.float32).max)
 _WHOLE = Range(-_LARGEST_32_BITS - 1, _LARGEST_32_BITS)
 
 
@@ -181,6 +182,10 @@ def _wanted(value: Any, kind: Any, bounds: Range | None) -> str:
     counted, words = _SIMPLE[kind]
     if not isinstance(value, counted) or (isinstance(value, bool) and kind is not bool):
         return words
+    if kind is float and _LARGEST < abs(value) < math.inf:
+        return f"{_LARGEST:.2g} at most"
+    if kind is float and isinstance(value, numbers.Integral) and int(value) not in _WHOLE:
+        return f"{float(value):g}"  # JAX would take it for a whole number
     if kind is float and bounds is None:
         return words if math.isnan(value) else ""
     if kind in (int, float):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from worldline.env.disturb import Disturbance
 from worldline.rendering.camera import Camera
@@ -30,7 +30,7 @@ class EnvConfig:
     """The names of those that are part of the observation."""
     cameras: Mapping[str, Camera] = dataclasses.field(default_factory=dict)
     """Each camera by its name in the observation."""
-    renderer: str = "auto"
+    renderer: Literal["auto", "opengl", "warp"] = "auto"
     """The renderer of the cameras' images."""
     disturbances: tuple[Disturbance, ...] = ()
     """Delays, noise and pushes, in the order in which actions and observations pass through them.

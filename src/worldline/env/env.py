@@ -185,7 +185,7 @@ class Env:
         if config.not_stored:
             raise ConfigError(f"a configuration cannot hold {config.not_stored[0]}; give an Env")
         context = Context(config.context, visible=config.visible)
-        cameras = Cameras(task.model, config.cameras, config.renderer) if config.cameras else None  # type: ignore[arg-type] # checked there
+        cameras = Cameras(task.model, config.cameras, config.renderer) if config.cameras else None
         return cls(
             task,
             config.physics,

@@ -297,7 +297,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         file = self.path / "config.json"
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            dict(content["config"]), dict(content["versions"])
+            {**content["config"]}, {**content["versions"]}  # mappings, or a TypeError
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(
                 f"{str(self.path)!r} is not a run folder: its config.json is damaged; "

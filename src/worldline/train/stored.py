@@ -152,6 +152,8 @@ def made_again(saved: Mapping[str, Any], copy: Path, *, trust_code: bool = False
     """
     registered = saved["code"].get("task")
     if isinstance(registered, str):
+        for name in sorted(saved["code"].keys() - {"task"}):
+            raise ConfigError(f"{name!r} of the task's code is unknown")
         kind = task_class(registered)
     else:
         code = _made(Code, saved["code"], "the task's code")
@@ -179,8 +181,7 @@ def check_environment(folder: RunFolder, env: Env) -> None:
 
 def _env_config(saved: Mapping[str, Any]) -> EnvConfig:
     """Makes the `EnvConfig` from its part of the result of `saved_config`."""
-    # Runs from before there was a history have none.
-    return _made(EnvConfig, {"history": {}, **from_data(saved, _KINDS)}, "the environment")
+    return _made(EnvConfig, from_data(saved, _KINDS), "the environment")
 
 
 def resolved_config(task: str, env: Env, config: TrainConfig, algorithm: Any) -> dict[str, Any]:
