@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +137,59 @@ def test_wrong_options_are_one_line(arguments, match, capsys):
     assert match in error
     assert error.startswith("error: ")
     assert error.count("\n") == 1
+
+
+#: How long the viewer is watched while browsers come and go, in seconds.
+LONG_S = float(os.environ.get("WATCH_SECONDS", "1200"))
+
+
+@needs_viser
+@pytest.mark.exhaustive
+def test_memory_and_threads_stay_while_browsers_come_and_go(tmp_path):
+    """For twenty minutes, or for as many seconds as WATCH_SECONDS says."""
+    (tmp_path / "pendulum.xml").write_text(toys.PENDULUM)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        port = int(process.stdout.readline().partition("localhost:")[2].split()[0])
+        end, begun, rows = time.monotonic() + LONG_S, time.monotonic(), []
+        while time.monotonic() < end:
+            visit(port, seconds=3.0)
+            time.sleep(0.5)  # nobody looks
+            rows.append((time.monotonic() - begun, memory_of(process), threads_of(process)))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+    assert is_free(port)
+    warm = [row for row in rows if row[0] > LONG_S / 4]
+    half = len(warm) // 2
+    before, after = (max(size for _, size, _ in part) for part in (warm[:half], warm[half:]))
+    assert after < 1.01 * before + 2, rows
+    assert max(threads for *_, threads in warm[half:]) <= max(n for *_, n in rows[:-half])
+
+
+def visit(port, seconds):
+    """A browser that looks for some seconds, and goes without a goodbye."""
+    import viser
+    from websockets.sync.client import connect
+
+    name, end = f"viser-v{viser.__version__}", time.monotonic() + seconds
+    with connect(f"ws://localhost:{port}", subprotocols=[name], max_size=None) as socket_:
+        while time.monotonic() < end:
+            with contextlib.suppress(TimeoutError):
+                socket_.recv(timeout=0.2)
+        socket_.socket.shutdown(socket.SHUT_RDWR)
+
+
+def memory_of(process):
+    """What a process has in memory, in MB."""
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def threads_of(process):
+    """How many threads a process has."""
+    return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
