@@ -17,9 +17,11 @@ from worldline.errors import ConfigError, WorldlineError, did_you_mean
 _HELP = "`worldline COMMAND --help` shows its options; those of `train` depend on the TASK."
 
 #: Each command, its argument, and the line on it in the usage. The class in `cli.commands` that has
-#: its options and does its work has the same name; `train` and `bench` read theirs otherwise.
+#: its options and does its work has the same name; `train`, `sweep` and `bench` read theirs
+#: otherwise.
 COMMANDS = {
     "train": ("TASK", "train a policy; the run folder gets curves, a video and the policy"),
+    "sweep": ("TASK ...", "train over tasks, settings and seeds; one table, one picture"),
     "resume": ("RUN", "continue a run that was stopped or killed"),
     "eval": ("RUN", "evaluate the policy of a run in new episodes"),
     "render": ("RUN", "make a video of the policy of a run"),
@@ -85,6 +87,10 @@ def _run(name: str, argv: list[str]) -> int:
         print(f"worldline {__version__}")
     elif name == "bench":
         return _bench(argv)
+    elif name == "sweep":
+        from worldline.cli.sweeping import sweep
+
+        return sweep(argv)
     elif name in COMMANDS:
         return _run_with_settings(name, argv)
     else:

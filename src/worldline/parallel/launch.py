@@ -126,7 +126,7 @@ def _run(command: list[str], cores: list[list[int]]) -> tuple[Ended, bool]:
             return Ended(0, ""), bool(stopped)
         code = running[first].returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        why = f"process {first} of {len(cores)} {how}{_last_line(said[first])}"
+        why = f"process {first} of {len(cores)} {how}{last_line(said[first])}"
         return Ended(code if code > 0 else 128 - code, why), bool(stopped)
 
 
@@ -187,7 +187,8 @@ def _of_launcher(launcher: int, cores: list[int]) -> Callable[[], None]:
     return begin
 
 
-def _last_line(said: IO[bytes]) -> str:
+def last_line(said: IO[bytes]) -> str:
+    """The last line that a process said, after a colon; empty if it said nothing."""
     said.seek(0)
     lines = said.read().decode(errors="replace").strip().splitlines()
     return f": {lines[-1]}" if lines else ""

@@ -94,7 +94,7 @@ def plot_curves(
         _draw_returns(left, steps, columns)
         _draw_returns(right, clock, columns)
         left.set(xlabel="environment steps", ylabel="return of an episode")
-        left.xaxis.set_major_formatter(_thousands())
+        left.xaxis.set_major_formatter(thousands())
         right.set(xlabel=f"wall-clock ({unit})")
         right.tick_params(labelleft=False)
         if left.lines:
@@ -141,7 +141,7 @@ def plot_returns(
                 _line(axes, x, train, color=f"C{index}", lw=0.8, alpha=0.35)
                 _line(axes, x, mean, color=f"C{index}", lw=1.8, marker="o", ms=3, label=name)
         left.set(xlabel="environment steps", ylabel="return of an episode", xlim=(0, None))
-        left.xaxis.set_major_formatter(_thousands())
+        left.xaxis.set_major_formatter(thousands())
         right.set(xlabel=f"wall-clock ({unit})", xlim=(0, None))
         left.legend(loc="best", fontsize=7.5)
         figure.savefig(path, format="png")
@@ -188,7 +188,7 @@ def _draw_panel(axes: Any, title: str, steps: NDArray, columns: Mapping[str, NDA
     _scale(axes, np.concatenate(list(columns.values())))
     axes.set_title(title)
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(_thousands())
+    axes.xaxis.set_major_formatter(thousands())
     axes.tick_params(labelsize=7.5, length=2)
 
 
@@ -206,14 +206,15 @@ def _scale(axes: Any, values: np.ndarray[Any, Any]) -> None:
     if low > 0 and high / low > 100:
         axes.set_yscale("log")
         return
-    axes.yaxis.set_major_formatter(_thousands() if np.abs(values).max() >= 1e4 else "{x:g}")
+    axes.yaxis.set_major_formatter(thousands() if np.abs(values).max() >= 1e4 else "{x:g}")
     axes.locator_params(axis="y", nbins=4)
     margin = 0.15 * (high - low)
     if values.max() > high + 2 * margin > low or values.min() < low - 2 * margin < high:
         axes.set_ylim(low - margin, high + margin)
 
 
-def _thousands(places: int | None = None) -> Any:
+def thousands(places: int | None = None) -> Any:
+    """Writes the numbers of an axis as 65k and 1.2M."""
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(sep="", places=places)
@@ -226,7 +227,7 @@ def _summary(columns: Mapping[str, NDArray]) -> str:
         if seen.size:
             step, second, value = (columns[key][seen[-1]] for key in ("step", "seconds", name))
             time, unit = _clock(second)
-            steps = f"{_thousands(2)(step)} steps"
+            steps = f"{thousands(2)(step)} steps"
             return f"{what} return {short(value)} after {steps} and {time:.0f} {unit}"
     return ""
 
