@@ -20,7 +20,7 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjMode
 
 #: Kind of object to its MuJoCo type and to the MjModel field that counts it.
 _NAMED = {
-    "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR, "nu"),
+    "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR, "nactuator"),
     "body": (mujoco.mjtObj.mjOBJ_BODY, "nbody"),
     "camera": (mujoco.mjtObj.mjOBJ_CAMERA, "ncam"),
     "geom": (mujoco.mjtObj.mjOBJ_GEOM, "ngeom"),
@@ -66,7 +66,7 @@ class Model:
             self._source = None if _is_compiled(source) else unchanging
         #: Sizes of the configuration `qpos`, the velocity `qvel`, and the actuators' state `act`.
         self.nq, self.nv, self.na = int(self.mj.nq), int(self.mj.nv), int(self.mj.na)
-        #: Number of actuators.
+        #: Number of controls. An actuator of MuJoCo 4 may have none or several.
         self.nu = int(self.mj.nu)
 
     @property
@@ -109,8 +109,25 @@ class Model:
         if kind not in _NAMED:
             raise ModelError(f"no kind of object is called {kind!r}{did_you_mean(kind, _NAMED)}")
         type_, count = _NAMED[kind]
-        objects = range(getattr(self.mj, count))
+        objects = range(getattr(self.mj, count, self.nu))  # before MuJoCo 4 there is no nactuator
         return [mujoco.mj_id2name(self.mj, type_, index) or "" for index in objects]
+
+    @functools.cached_property
+    def controls_of(self) -> list[range]:
+        """Which controls each actuator has: one, or in MuJoCo 4 none or several."""
+        if not hasattr(self.mj, "actuator_ctrlnum"):
+            return [range(index, index + 1) for index in range(self.nu)]
+        pairs = zip(self.mj.actuator_ctrladr.tolist(), self.mj.actuator_ctrlnum, strict=True)
+        return [range(first, first + int(number)) for first, number in pairs]
+
+    @property
+    def control_names(self) -> list[str]:
+        """A name for each control, `(nu,)`: its actuator's, with a number if that has several."""
+        found = [""] * self.nu
+        for name, controls in zip(self.names("actuator"), self.controls_of, strict=True):
+            for place, control in enumerate(controls):
+                found[control] = f"{name}.{place}" if name and len(controls) > 1 else name
+        return found
 
     def sensor(self, name: str) -> slice:
         """Where the sensor `name` lies in `sensordata`."""

@@ -200,7 +200,8 @@ def _action(env: Env) -> dict[str, Any]:
 def _undeclared(env: Env) -> tuple[ActionPart, ...]:
     """The action of a task that says nothing of it: the controls, if the task leaves them so."""
     task, size = undisturbed(env.task)[0], len(env.action_low)
-    if type(task).control is not Task.control:
+    several = any(len(controls) != 1 for controls in env.model.controls_of)
+    if type(task).control is not Task.control or several:
         return (ActionPart("action", size),)
     return (ActionPart("control", size, "control", tuple(env.model.names("actuator"))),)
 
@@ -217,7 +218,9 @@ def _rows(model: Model, part: ActionPart) -> Iterator[dict[str, Any]]:
             yield {"joints": name, "actuators": name, **row, **none}
             continue
         index = model.id("actuator", part.actuators[place])
-        low, high = np.nan_to_num(model.ctrlrange[index], posinf=UNLIMITED, neginf=-UNLIMITED)
+        low, high = np.nan_to_num(
+            model.ctrlrange[model.controls_of[index][0]], posinf=UNLIMITED, neginf=-UNLIMITED
+        )
         row["low"] = part.low[place] if part.low else float(low)
         row["high"] = part.high[place] if part.high else float(high)
         yield {"actuators": part.actuators[place], **row, **_actuator(model, index)}

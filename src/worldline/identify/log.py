@@ -106,14 +106,11 @@ def _joint_names(model: Model) -> list[str]:
 
 
 def _control_names(model: Model) -> list[str]:
-    """A name for each control: that of its actuator, with a number if that has several."""
-    names, mj = model.names("actuator"), model.mj
-    found = []
-    for index, (name, count) in enumerate(zip(names, mj.actuator_ctrlnum, strict=True)):
-        if not name and count:
-            raise ModelError(f"actuator number {index} has no name; give it one in the MJCF")
-        found += [name] if count == 1 else [f"{name}.{place}" for place in range(count)]
-    return found
+    """The names of all controls."""
+    names = model.control_names
+    if "" in names:
+        raise ModelError(f"control number {names.index('')} has no name; name its actuator")
+    return names
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -71,6 +71,12 @@ def accepted(
     return model
 
 
+def has_actuator(model: mujoco.MjModel, kind: str) -> bool:
+    """Whether a model has an actuator of a kind that came with MuJoCo 4: `dcmotor` or `pid`."""
+    gain = getattr(mujoco.mjtGain, f"mjGAIN_{kind.upper()}", None)
+    return gain is not None and bool((model.actuator_gaintype == int(gain)).any())
+
+
 def _write(model: mujoco.MjModel, name: str, value: Any) -> None:
     """Writes a field of a model, be it an array or a number."""
     if np.ndim(value):

@@ -39,7 +39,7 @@ class FakePhysics(Physics):
         data = mujoco.MjData(model.mj)
         mujoco.mj_forward(model.mj, data)
         self._fields = {name: np.asarray(getattr(data, name)) for name in reads.named}
-        self._push = _push_matrix(model.mj)
+        self._push = _push_matrix(model)
 
     def _begin(
         self,
@@ -116,13 +116,14 @@ class FakePhysics(Physics):
         return jnp.concatenate(parts) if parts else qpos
 
 
-def _push_matrix(model: mujoco.MjModel) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def _push_matrix(model: Model) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     """How much each control pushes each degree of freedom, `(nv, nu)`."""
-    push = np.zeros((model.nv, model.nu), np.float32)
-    for actuator in range(model.nu):
-        if model.actuator_trntype[actuator] == mujoco.mjtTrn.mjTRN_JOINT:
-            dof = model.jnt_dofadr[model.actuator_trnid[actuator, 0]]
-            push[dof, actuator] = model.actuator_gear[actuator, 0]
+    push = np.zeros((model.mj.nv, model.nu), np.float32)
+    mj = model.mj
+    for actuator, controls in enumerate(model.controls_of):
+        if mj.actuator_trntype[actuator] == mujoco.mjtTrn.mjTRN_JOINT:
+            dof = mj.jnt_dofadr[mj.actuator_trnid[actuator, 0]]
+            push[dof, list(controls)] = mj.actuator_gear[actuator, 0]
     return push
 
 

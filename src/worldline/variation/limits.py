@@ -77,6 +77,7 @@ def _describe(model: Model, field: str, value: NDArray, bad: NDArray, rule: str)
     # The first prefix of a kind: rows of the others, such as `dof_`, are not its objects.
     kinds = (k for k, prefixes in FIELD_PREFIXES.items() if field.startswith(prefixes[0]))
     kind = next(kinds, None)
-    name = model.names(kind)[where[0]] if kind else ""
+    names = model.control_names if field == "actuator_ctrlrange" else model.names(kind or "body")
+    name = names[where[0]] if kind else ""
     row = repr(name) if name else f"row {where[0]}"
     return Problem(where[0], f"of {row} is {shown}; it {rule}")

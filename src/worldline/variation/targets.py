@@ -75,6 +75,8 @@ class Target:
         if self.field == "qpos0":
             owner = np.searchsorted(model.mj.jnt_qposadr, np.arange(model.nq), "right") - 1
             return np.flatnonzero(np.isin(owner, ids))
+        if self.field == "actuator_ctrlrange":  # a row for each control
+            return np.array([row for index in ids for row in model.controls_of[index]])
         if not self.field.startswith("dof_"):
             return np.array(ids)
         return np.flatnonzero(np.isin(model.mj.dof_jntid, ids))

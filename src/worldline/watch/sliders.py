@@ -154,7 +154,7 @@ class CommandsTab:
 
     def _add_actions(self, watcher: Watcher) -> None:
         env, session = watcher.session.env, self._session
-        names = env.model.names("actuator")
+        names = env.model.control_names
         if len(names) != len(session.sliders):
             names = [f"action {i}" for i in range(len(session.sliders))]
         with self._gui.add_folder("Actions by hand", expand_by_default=False):

@@ -14,7 +14,7 @@ import numpy as np
 from worldline.errors import ModelError
 from worldline.model import Model
 from worldline.physics.base import FORCES, NOTHING, VELOCITIES, Reads
-from worldline.physics.compat import FLUID, accepted, lacks
+from worldline.physics.compat import FLUID, accepted, has_actuator, lacks
 from worldline.physics.mjx.source import DataJAX, lenient, mjx, mjx_collision
 
 #: Fields of MjModel on which MuJoCo acts and MJX does not; zero in a model that does without them.
@@ -140,6 +140,9 @@ def _overlooked(model: mujoco.MjModel) -> str:
         return f"the integrator {name.removeprefix('mjINT_').lower()}"
     if (option.density or option.viscosity) and model.geom_fluid.any():
         return "the fluid forces of ellipsoids (fluidshape)"
+    for kind in ("dcmotor", "pid"):
+        if has_actuator(model, kind):
+            return f"the actuator <{kind}>"
     if any(np.any(getattr(model, n, 1) != 1) for n in ("actuator_ctrlnum", "actuator_outnum")):
         return "actuators of several inputs or outputs"
     # A field that this version of MuJoCo does not have is zero.

@@ -62,6 +62,9 @@ _ZERO_UNTIL_GIVEN = ("ctrl", "qfrc_applied", "xfrc_applied", "userdata")
 #: of them varies, a reset is a copy of one row.
 _RESET_READS = {"qpos0", "body_pos", "body_quat", "qpos_spring", "tendon_lengthspring"}
 
+#: Those from which the times of samples come in the memory of delays and intervals.
+_HISTORY_READS = {"opt.timestep", "sensor_interval"}
+
 #: The warnings with which MuJoCo resets a simulation, or sets its controls to zero.
 _DIVERGED = [
     int(mujoco.mjtWarning.mjWARN_BADQPOS),
@@ -230,7 +233,8 @@ class SimulationBatch:
         #: What has a derivative, in the order of the results: live views.
         self.differentiable = [*moving, *real, *self.numbers.tracked]
         batch.reset(np.zeros(1, np.int32))
-        self.default = None if _RESET_READS & set(variation) else batch.state[0].copy()
+        reads_of_reset = _RESET_READS | (_HISTORY_READS if compiled.nhistory else set())
+        self.default = None if reads_of_reset & set(variation) else batch.state[0].copy()
         self.stage = mujoco.mjtStage.mjSTAGE_VEL if reads.refresh else mujoco.mjtStage.mjSTAGE_NONE
 
     def run(

@@ -12,7 +12,7 @@ import numpy as np
 
 from worldline.errors import VariationError
 from worldline.physics.base import Reads
-from worldline.physics.compat import accepted, lacks
+from worldline.physics.compat import accepted, has_actuator, lacks
 from worldline.warp_library import mujoco_warp, warp
 
 #: Constants without which, where they are zero everywhere, Warp leaves kernels out.
@@ -100,6 +100,8 @@ def converted(
     variation = frozenset(variation)
     if any(getattr(model, size, 0) for size in ("nhistory", "nplastic")):
         raise lacks("warp", "the memory of delays, intervals and springs that yield")
+    if has_actuator(model, "pid"):
+        raise lacks("warp", "the actuator <pid>")
     if model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
         raise lacks("warp", "sleeping bodies, whose memory is outside a state")
     if holds_bodies(model) and model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
