@@ -26,6 +26,7 @@ from worldline.model import ModelSource
 from worldline.physics.base import PhysicsState
 from worldline.types import Array, Key, Observation, PyTree, Variation
 from worldline.variation.distributions import Distribution, Uniform
+from worldline.variation.domain import Ranges
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -308,6 +309,7 @@ class Disturbed(Task):
     camera = _of_task("camera")
     observation_parts = _of_task("observation_parts")
     action_parts = _of_task("action_parts")
+    start_ranges = _of_task("start_ranges")
 
     def mjcf(self) -> ModelSource:
         """The task's model."""
@@ -315,8 +317,12 @@ class Disturbed(Task):
 
     def start(self, key: Key) -> Start:
         """The task's start; the memory is the task's and each disturbance's."""
+        return self.start_within(key, self.start_ranges)
+
+    def start_within(self, key: Key, ranges: Ranges) -> Start:
+        """The task's start from ranges; the memory as of `start`."""
         key, *keys = jax.random.split(key, 1 + len(self.disturbances))
-        start = self.task.start(key)
+        start = self.task.start_within(key, ranges)
         memories = [d.start(self.task, k) for d, k in zip(self.disturbances, keys, strict=True)]
         return dataclasses.replace(start, memory=(start.memory, tuple(memories)))
 
@@ -325,6 +331,14 @@ class Disturbed(Task):
         memory, own = start.memory
         placed = self.task.place(dataclasses.replace(start, memory=memory), variation)
         return dataclasses.replace(placed, memory=(placed.memory, own))
+
+    def tally(self, memory: PyTree, terminated: Array) -> PyTree:
+        """The task's."""
+        return self.task.tally(memory[0], terminated)
+
+    def adapt(self, ranges: Ranges, total: PyTree) -> Ranges:
+        """The task's."""
+        return self.task.adapt(ranges, total)
 
     def control(self, action: Array, physics: PhysicsState, memory: PyTree) -> dict[str, Array]:
         """The task's control for the disturbed action, and the forces of the pushes."""

@@ -41,8 +41,8 @@ class WorldsState(eqx.Module):
     """The arguments `variation` and `context` of `Worlds.reset`, `(B, ...)` a field. They hold in
     every episode, except for what the domain or the selector draws."""
     ranges: Ranges
-    """The parameters of the domain and of the context's selector, by name. Later episodes are drawn
-    from them; nothing recompiles when they are replaced."""
+    """The parameters of the domain, of the context's selector and of the task's starts, by name.
+    Later episodes are drawn from them; nothing recompiles when they are replaced."""
 
     @classmethod
     def shared_by(cls, by_world: Any, everywhere: Any) -> WorldsState:
@@ -107,7 +107,7 @@ class Episodes:
         and context.
         """
         next_key, start_key, *draw_keys = jax.random.split(key, 4)
-        start = self.env.task.start(start_key)
+        start = self.env.task.start_within(start_key, ranges)
         parameters = self._draw(ranges, draw_keys, episode_index, fixed, start.variation)
         return next_key, start, parameters
 

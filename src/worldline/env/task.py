@@ -26,7 +26,7 @@ from worldline.physics.base import (
 )
 from worldline.settings import Number
 from worldline.types import Array, Key, Metrics, Observation, PyTree, Variation, in_32_bits
-from worldline.variation.domain import AbstractDomain
+from worldline.variation.domain import AbstractDomain, Ranges
 from worldline.variation.presets import presets
 
 
@@ -128,6 +128,41 @@ class Task(abc.ABC):
                 task's own, or those of a domain or a context in their place.
         """
         return start
+
+    @property
+    def start_ranges(self) -> Ranges:
+        """What starts are drawn from and `adapt` moves, by name: arrays that all worlds share,
+        among their `ranges`; by default none.
+        """
+        return {}
+
+    def start_within(self, key: Key, ranges: Ranges) -> Start:
+        """Draws the start of an episode in worlds; by default `start(key)`.
+
+        Args:
+            key: decides the draws.
+            ranges: the worlds' ranges, among them `start_ranges` as they now are.
+        """
+        return self.start(key)
+
+    def tally(self, memory: PyTree, terminated: Array) -> PyTree:
+        """What a world counts in a step, for `adapt`; by default nothing.
+
+        Args:
+            memory: the memory after the step.
+            terminated: whether the task ended the episode in it, `()` bool.
+        """
+        return ()
+
+    def adapt(self, ranges: Ranges, total: PyTree) -> Ranges:
+        """The `start_ranges` after a step of all worlds; by default there are none.
+
+        Args:
+            ranges: as in `start_within`.
+            total: the sum of `tally` over all worlds. On several devices it is taken in any order:
+                whole numbers keep runs exact.
+        """
+        return {}
 
     def control(
         self, action: Array, physics: PhysicsState, memory: PyTree
@@ -275,8 +310,23 @@ def check_task(task: Task) -> TaskSpecs:
         )
     if specs_of(first) != specs_of(second):
         raise TaskError(f"{name}.observe gives {specs_of(first)}, then {specs_of(second)}")
+    _check_adapting(task, start.memory)
     given = tuple(field for field in INPUTS if field in {**start.inputs, **inputs})
     return TaskSpecs(dataclasses.replace(reads, inputs=given), first, outcome.metrics, constants)
+
+
+def _check_adapting(task: Task, memory: PyTree) -> None:
+    """Checks that `adapt` keeps the structure, shapes and dtypes of `start_ranges`."""
+    ranges = {name: jnp.asarray(value) for name, value in task.start_ranges.items()}
+    if not ranges:
+        return
+    terminated = jax.ShapeDtypeStruct((), bool)
+    after = jax.eval_shape(lambda *x: task.adapt(ranges, task.tally(*x)), memory, terminated)
+    if specs_of(after) != specs_of(ranges):
+        raise TaskError(
+            f"{type(task).__name__}.adapt turns ranges {specs_of(ranges)} into {specs_of(after)}; "
+            "give those of `start_ranges`, in their shapes and dtypes"
+        )
 
 
 def _check_shape(function: str, part: str, value: Any, wanted: tuple[int, ...]) -> None:

@@ -21,7 +21,7 @@ from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
 from worldline.model import Model
 from worldline.parallel.devices import put, unless_default
-from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared
+from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, check_shares, shared, sum_over_shares
 from worldline.rendering.camera import Camera
 from worldline.rendering.html import card
 from worldline.types import Array, ArrayLike, Key, Metrics, Observation, Variation
@@ -175,7 +175,8 @@ class Worlds:
                 the worlds' own keys, `(B,)`.
             variation: constants per world, `(B, ...)` a field. A draw of `domain` replaces them.
             context: values per world, `(B,)` a feature. A choice of the selector replaces them.
-            ranges: the parameters to draw from; None: those of the domain and the selector.
+            ranges: the parameters to draw from; None: those of the domain, of the selector and of
+                the task's starts.
 
         Raises:
             ConfigError: the number of keys, or of values, is not B.
@@ -190,7 +191,8 @@ class Worlds:
         fixed = self._per_world(variation), self._per_world(context)
         self.env.context.complete(self.env.model, fixed[1])
         index = jnp.arange(self.num_worlds, dtype=jnp.int32)
-        ranges = self.ranges if ranges is None else _strong(ranges)
+        own = self.env.task.start_ranges
+        ranges = self.ranges if ranges is None else _strong({**own, **ranges})
         given = key, index, fixed, ranges
         traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given))
         return self._reset(*(given if traced else put(given, unless_default(self.device))))
@@ -273,7 +275,7 @@ class Worlds:
         return array
 
     def _check_sources(self) -> Ranges:
-        """Checks the domain and the context's selector; returns the ranges of both."""
+        """Checks the domain and the context's selector; returns their ranges and the task's."""
         domain, context = self.domain, self.context
         if domain is not None:
             domain.check(self.env.model)
@@ -284,7 +286,13 @@ class Worlds:
             raise VariationError(
                 f"domain and context both have a range {twice[0]!r}; give the term a name="
             )
-        return _strong({**first, **second})
+        own = self.env.task.start_ranges
+        if twice := sorted(own.keys() & {**first, **second}.keys()):
+            raise VariationError(
+                f"the task's starts have a range {twice[0]!r}, and so does the domain or the "
+                "context; give the term a name="
+            )
+        return _strong({**first, **second, **own})
 
     def _per_world(self, values: Mapping[str, ArrayLike] | None) -> dict[str, Array]:
         """Values as float32, after a check that each has `B` in front."""
@@ -336,7 +344,17 @@ class Worlds:
             due = (steps // every > state.steps // every) & ~ended
             stepped = self._episodes.resample(stepped, due)
         fresh = self._episodes.reset_rows(stepped, ended)
+        fresh = dataclasses.replace(fresh, ranges=self._adapted(state.ranges, env, terminated))
         return fresh, Step(fresh.obs, reward, terminated, truncated, stepped.obs, metrics)
+
+    def _adapted(self, ranges: Ranges, env: EnvState, terminated: Array) -> Ranges:
+        """The ranges after a step, of which the task's starts may move with what happened."""
+        task = self.env.task
+        if not task.start_ranges:
+            return ranges
+        counts = jax.vmap(task.tally)(env.memory, terminated)
+        total = jax.tree.map(lambda x: jnp.sum(x, axis=0), counts)
+        return {**ranges, **task.adapt(ranges, sum_over_shares(self.mesh, total))}
 
 
 def _beside(state: WorldsState, given: Any) -> Any:

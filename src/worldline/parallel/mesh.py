@@ -60,13 +60,24 @@ def shared(mesh: Mesh | None, function: F, takes: PyTree, gives: PyTree) -> F:
 
     Args:
         mesh: the devices; None: the function as it is.
-        function: of worlds that do not depend on each other; no device waits for another.
+        function: of worlds that do not depend on each other; no device waits for another, except in
+            `sum_over_shares`.
         takes: `BY_WORLD` or `EVERYWHERE` for each of its arguments, or for parts of them.
         gives: the same of what it returns.
     """
     if mesh is None:
         return function
     return jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=gives, check_vma=False)
+
+
+def sum_over_shares(mesh: Mesh | None, mine: PyTree) -> PyTree:
+    """Inside of a `shared` function: the sum of what the devices have, which wait for each other.
+
+    Args:
+        mesh: the devices; None: there is one, and nothing to add.
+        mine: arrays of this device's share.
+    """
+    return mine if mesh is None else jax.lax.psum(mine, _AXIS)
 
 
 def mean_over_shares(mesh: Mesh | None, function: F, takes: PyTree, samples: int) -> F:

@@ -144,6 +144,9 @@ TASKS = {
     "robot/reach": Entry(
         "reach:Reach", "Bring the tip of an arm to a target: the task to copy.", 50
     ),
+    "robot/track-motion": Entry(
+        "tracking.task:TrackMotion", "Follow a reference motion from a file with a robot.", 500
+    ),
     "suite/acrobot-swingup": Entry(
         "suite.pendulums:AcrobotSwingup", "Swing two links up with a motor at the elbow."
     ),
