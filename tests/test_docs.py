@@ -126,7 +126,10 @@ LONG = {
         f"examples/{example}.py"
         for example in ("curriculum", "identify", "notebook_loop", "own_optimizer", "pixels")
     ),
-    *(f"examples/{example}.py" for example in ("memory", "population", "swing_up", "two_phases")),
+    *(
+        f"examples/{example}.py"
+        for example in ("memory", "population", "swing_up", "terrain", "two_phases")
+    ),
 }
 
 
