@@ -124,7 +124,14 @@ LONG = {
     ),
     *(
         f"examples/{example}.py"
-        for example in ("curriculum", "identify", "notebook_loop", "own_optimizer", "pixels")
+        for example in (
+            "actuator_net",
+            "curriculum",
+            "identify",
+            "notebook_loop",
+            "own_optimizer",
+            "pixels",
+        )
     ),
     *(
         f"examples/{example}.py"

@@ -300,6 +300,7 @@ class Disturbed(Task):
             disturbance.check(self.task)
 
     refresh = _of_task("refresh")
+    control_at_physics_rate = _of_task("control_at_physics_rate")
     defaults = _of_task("defaults")
     domains = _of_task("domains")
     control_timestep = _of_task("control_timestep")

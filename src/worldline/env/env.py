@@ -15,12 +15,13 @@ import numpy as np
 from worldline.env.actions import checked_action
 from worldline.env.cameras import Cameras
 from worldline.env.config import EnvConfig
+from worldline.env.control import control_step
 from worldline.env.disturb import DISTURBANCES, Disturbance, disturbed, undisturbed
 from worldline.env.history import frames_by_part
 from worldline.env.observer import Observer
 from worldline.env.parts import check_parts
 from worldline.env.starts import chosen_parts, start_physics
-from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
+from worldline.env.task import Outcome, Start, Task, check_task
 from worldline.errors import ConfigError
 from worldline.host.fork import check_not_forked
 from worldline.keys import as_key
@@ -339,8 +340,7 @@ class Env:
         self, physics: PhysicsState, memory: PyTree, action: Array, mask: ArrayLike
     ) -> tuple[PhysicsState, Outcome]:
         """The physics one control step later, and the task's outcome."""
-        inputs = inputs_of(self.task, action, physics, memory)
-        after = self.physics.step(physics, inputs, self.substeps, mask)
+        after = control_step(self.task, self.physics, physics, memory, action, self.substeps, mask)
         outcome = self.task.outcome(physics, action, after, memory)
         return after, Outcome(
             reward=jnp.asarray(outcome.reward, jnp.float32),

@@ -82,6 +82,11 @@ class Task(abc.ABC):
     refresh: ClassVar[bool] = True
     """Whether `fields` are computed again from the state after the step; False: they are as
     MuJoCo's `mj_step` leaves them, one time step of the model behind the state."""
+    control_at_physics_rate: ClassVar[bool] = False
+    """Whether `control` is called before each time step of the model, with the world as it then is:
+    for a motor or a servo of one's own. By default once a control step. `outcome` and the memory
+    are at the rate of actions in any case; what `control` must remember between two physics steps,
+    it gives as `userdata`, and reads from `physics.fields`."""
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Configuration values that suit this task, by the name of the algorithm (`"ppo"`)."""
 
