@@ -233,7 +233,8 @@ def run_arms(
         folder = jobs[done.number].folder
         if done.status:
             failed.append(f"{folder} failed with {done.status}{done.why}")
-        _say(failed[-1] if done.status else f"{folder} is done")
+        state = "is done" if _is_done(folder) else "has stopped"
+        _say(failed[-1] if done.status else f"{folder} {state}")
 
     with _Display(jobs) as display:
         commands = [[*program, *job.arguments] for job in jobs]

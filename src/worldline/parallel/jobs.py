@@ -61,7 +61,7 @@ def run_jobs(
         look: is called again and again with the numbers of those that run.
 
     Returns:
-        Whether all were begun; False after a signal.
+        Whether no signal came; after one, jobs may be left that have not begun or ended early.
 
     Raises:
         ConfigError: `at_once` is more than there are cores.
@@ -83,7 +83,7 @@ def run_jobs(
                     job.said.close()
             look(list(running))
             time.sleep(_LOOK_S)
-    return not waiting
+    return not came
 
 
 class _Running(NamedTuple):
