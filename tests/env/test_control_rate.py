@@ -125,3 +125,16 @@ def test_disturbances_keep_the_rate(std):
     ends = [e.step(e.reset_to(jax.random.key(3), **qpos), jnp.zeros(1)) for e in (plain, noisy)]
     same = np.array_equal(ends[0].physics.qvel, ends[1].physics.qvel)
     assert same == (std == 0)
+
+
+@pytest.mark.exhaustive  # MJX and Warp compile for long
+@pytest.mark.parametrize("engine", ["mjx", "warp"])
+def test_other_engines_agree(engine):
+    ends = []
+    for name in (engine, "native"):
+        env = Env(Servo(), name)
+        state = env.reset_to(jax.random.key(0), qpos=jnp.ones(1))
+        for _ in range(4):
+            state = env.step(state, jnp.full(1, 0.25))
+        ends.append((state.physics.qpos, state.physics.qvel, state.physics.fields, state.reward))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4), *ends)
