@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from worldline.env.parts import STATE, ObservationPart, ObservationParts
-from worldline.env.task import Outcome, Start, Task, inputs_of
+from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.errors import TaskError
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
@@ -171,7 +171,10 @@ class OnTerrain(Task):
 
     @property
     def observation_parts(self) -> ObservationParts:
-        """The parts of the task, and at the end of each key that has it, the height scan."""
+        """The parts of the task, and at the end of each key that has it, the height scan.
+
+        Of a task that names no parts, all that it observes is one part.
+        """
         scan = ObservationPart(
             "height_scan",
             len(self._scanned),
@@ -179,8 +182,19 @@ class OnTerrain(Task):
             unit="m",
             frame="world",
         )
-        parts = self.task.observation_parts
+        parts = self.task.observation_parts or self._unnamed
         return {key: (*own, scan) if key in _SEEING else own for key, own in parts.items()}
+
+    @functools.cached_property
+    def _unnamed(self) -> ObservationParts:
+        """The observation of a task that names no parts, as one part for each key."""
+        obs = check_task(self.task).obs
+        keys = obs if isinstance(obs, dict) else {STATE: obs}
+        return {
+            key: (ObservationPart("task_observation", keys[key].shape[0]),)
+            for key in _SEEING
+            if key in keys
+        }
 
     @functools.cached_property
     def _scanned(self) -> np.ndarray[Any, Any]:
