@@ -13,7 +13,7 @@ import numpy as np
 from worldline.tasks.robot.quadruped import HEIGHT, LEGS, STANCE
 
 FPS = 50
-SECONDS = 6.0
+SECONDS = 12.0
 SPEED = 0.5
 """While it trots, m/s."""
 PERIOD = 0.5
@@ -37,7 +37,7 @@ def smooth(x):
 
 
 times = np.arange(round(SECONDS * FPS) + 1) / FPS
-fine = np.linspace(0, SECONDS, 6001)
+fine = np.linspace(0, SECONDS, 12001)
 pace = smooth((fine - 0.5) / 1.0) * smooth((SECONDS - 0.5 - fine) / 1.0)
 way = np.concatenate([[0.0], np.cumsum(SPEED * (pace[1:] + pace[:-1]) / 2 * np.diff(fine))])
 

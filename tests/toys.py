@@ -225,3 +225,38 @@ class Swing(Task):
 
     def outcome(self, before: Any, action: Any, after: Any, memory: Any) -> Outcome:
         return Outcome(reward=-jnp.abs(after.qpos[0]), terminated=jnp.asarray(False))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Doors(Task):
+    """An episode begins at one of three doors, and ends after as many steps as its number."""
+
+    control_timestep: float = 0.01
+
+    def mjcf(self) -> str:
+        return PENDULUM
+
+    @property
+    def start_ranges(self):
+        return {"falls": np.zeros(3, np.float32)}
+
+    def start(self, key):
+        return self.start_within(key, self.start_ranges)
+
+    def start_within(self, key, ranges):
+        """The door where most have fallen so far, the first of several."""
+        door = jnp.argmax(ranges["falls"]).astype(jnp.int32)
+        return Start(jnp.zeros(1), jnp.zeros(1), memory=(door, jnp.int32(0)))
+
+    def tally(self, memory, terminated):
+        return jnp.where(terminated, jax.nn.one_hot(memory[1], 3), 0.0)
+
+    def adapt(self, ranges, total):
+        return {"falls": ranges["falls"] / 2 + total}
+
+    def observe(self, physics, memory):
+        return jnp.concatenate([physics.qpos, physics.qvel])
+
+    def outcome(self, before, action, after, memory):
+        steps = memory[1] + 1
+        return Outcome(jnp.zeros(()), action[0] > 0.5, memory=(memory[0], steps))

@@ -1,7 +1,5 @@
 """Ranges of a task's own: starts are drawn from them, and they move with what happens in worlds."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,44 +8,8 @@ import pytest
 import toys
 import worldline
 from worldline.env.disturb import ActionDelay
-from worldline.env.task import Outcome, Start, Task
 from worldline.errors import TaskError, VariationError
 from worldline.variation import Domain, Uniform, scale
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Doors(Task):
-    """An episode begins at one of three doors, and ends after as many steps as its number."""
-
-    control_timestep: float = 0.01
-
-    def mjcf(self):
-        return toys.PENDULUM
-
-    @property
-    def start_ranges(self):
-        return {"falls": np.zeros(3, np.float32)}
-
-    def start(self, key):
-        return self.start_within(key, self.start_ranges)
-
-    def start_within(self, key, ranges):
-        """The door where most have fallen so far, the first of several."""
-        door = jnp.argmax(ranges["falls"]).astype(jnp.int32)
-        return Start(jnp.zeros(1), jnp.zeros(1), memory=(door, jnp.int32(0)))
-
-    def tally(self, memory, terminated):
-        return jnp.where(terminated, jax.nn.one_hot(memory[1], 3), 0.0)
-
-    def adapt(self, ranges, total):
-        return {"falls": ranges["falls"] / 2 + total}
-
-    def observe(self, physics, memory):
-        return jnp.concatenate([physics.qpos, physics.qvel])
-
-    def outcome(self, before, action, after, memory):
-        steps = memory[1] + 1
-        return Outcome(jnp.zeros(()), action[0] > 0.5, memory=(memory[0], steps))
 
 
 def steps(worlds, state, pushes):
@@ -61,14 +23,14 @@ def steps(worlds, state, pushes):
 
 @pytest.mark.parametrize("disturbances", [(), (ActionDelay(steps=0),)])
 def test_ranges_follow_what_happens_in_all_worlds(disturbances):
-    worlds = worldline.Worlds(worldline.Env(Doors(), disturbances=disturbances), 2)
+    worlds = worldline.Worlds(worldline.Env(toys.Doors(), disturbances=disturbances), 2)
     _, seen = steps(worlds, worlds.reset(jax.random.key(0)), [[0, 0], [1, 1], [1, 0], [0, 0]])
     # Two fall at their second step; then one at its first; then nobody.
     assert seen == [[0, 0, 0], [0, 0, 2], [0, 1, 1], [0, 0.5, 0.5]]
 
 
 def test_starts_are_drawn_from_the_ranges_before_the_step():
-    worlds = worldline.Worlds(worldline.Env(Doors()), 2)
+    worlds = worldline.Worlds(worldline.Env(toys.Doors()), 2)
     state, _ = steps(worlds, worlds.reset(jax.random.key(0)), [[0, 0], [1, 0]])
     assert state.env.memory[0].tolist() == [0, 0]  # the fall counts from the next start on
     state, _ = steps(worlds, state, [[0, 1]])
@@ -76,20 +38,20 @@ def test_starts_are_drawn_from_the_ranges_before_the_step():
 
 
 def test_a_world_that_does_not_step_counts_nothing():
-    worlds = worldline.Worlds(worldline.Env(Doors()), 2)
+    worlds = worldline.Worlds(worldline.Env(toys.Doors()), 2)
     state = worlds.reset(jax.random.key(0))
     state, _ = worlds.step(state, jnp.ones((2, 1)), mask=[True, False])
     assert state.ranges["falls"].tolist() == [0, 1, 0]
 
 
 def test_ranges_can_be_given():
-    worlds = worldline.Worlds(worldline.Env(Doors()), 2)
+    worlds = worldline.Worlds(worldline.Env(toys.Doors()), 2)
     given = {"falls": jnp.array([0.0, 3.0, 1.0])}
     assert worlds.reset(jax.random.key(0), ranges=given).env.memory[0].tolist() == [1, 1]
 
 
 def test_ranges_of_another_shape_are_refused():
-    class Wrong(Doors):
+    class Wrong(toys.Doors):
         def adapt(self, ranges, total):
             return {"falls": total[:2]}
 
@@ -100,4 +62,4 @@ def test_ranges_of_another_shape_are_refused():
 def test_one_name_is_one_range():
     domain = Domain(scale("body_mass", Uniform(0.9, 1.1), name="falls"))
     with pytest.raises(VariationError, match="'falls'"):
-        worldline.Worlds(worldline.Env(Doors()), 2, domain=domain)
+        worldline.Worlds(worldline.Env(toys.Doors()), 2, domain=domain)

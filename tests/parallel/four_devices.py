@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import toys
 import worldline
 from worldline.errors import ConfigError
 from worldline.learn.placement import on_devices, place, whole
@@ -50,6 +51,14 @@ def test_worlds_are_the_same_bit_for_bit_and_each_on_its_device(env, mesh):
     jax.tree.map(np.testing.assert_array_equal, _words(alone), _words((state, steps)))
     shares = state.env.physics.qpos.addressable_shards
     assert [shard.data.shape[0] for shard in shares] == [B // 4] * 4
+
+
+def test_ranges_of_a_task_move_with_the_worlds_of_all_devices(mesh):
+    falls = jnp.arange(B)[:, None] % 3 == 0  # three of eight, at their first step
+    for where in (None, mesh):
+        worlds = worldline.Worlds(worldline.Env(toys.Doors()), B, mesh=where)
+        state, _ = worlds.step(worlds.reset(jax.random.key(0)), falls.astype(jnp.float32))
+        assert state.ranges["falls"].tolist() == [0, 3, 0]
 
 
 def test_each_device_has_simulations_of_its_own(env, mesh):
