@@ -134,7 +134,8 @@ def test_other_engines_agree(engine):
     for name in (engine, "native"):
         env = Env(Servo(), name)
         state = env.reset_to(jax.random.key(0), qpos=jnp.ones(1))
+        step = jax.jit(env.step)
         for _ in range(4):
-            state = env.step(state, jnp.full(1, 0.25))
+            state = step(state, jnp.full(1, 0.25))
         ends.append((state.physics.qpos, state.physics.qvel, state.physics.fields, state.reward))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4), *ends)
