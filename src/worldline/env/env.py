@@ -187,16 +187,8 @@ class Env:
             raise ConfigError(f"a configuration cannot hold {config.not_stored[0]}; give an Env")
         context = Context(config.context, visible=config.visible)
         cameras = Cameras(task.model, config.cameras, config.renderer) if config.cameras else None
-        return cls(
-            task,
-            config.physics,
-            context,
-            cameras,
-            config.action_repeat,
-            config.last_action,
-            config.disturbances,
-            config.history,
-        )
+        way = config.action_repeat, config.last_action, config.disturbances, config.history
+        return cls(task, config.physics, context, cameras, *way)
 
     def but(
         self,
