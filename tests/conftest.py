@@ -68,20 +68,21 @@ def _in_use() -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+#: In a CI, how many turns there are for the cases of a test, and for tests that take long.
+_TURNS_OF_CASES, _TURNS_OF_LONG_TESTS = 4, 8
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps a part of the tests, for CI, `make part` and `make core`.
 
     With `WORLDLINE_PART=i/n` one in n of the exhaustive tests is kept; with `WORLDLINE_FILES=i/n`
-    the tests of one file in n; with `WORLDLINE_CASES=i/n` one case in n of each test that has
-    several, and of each test at least one. Where a test is run on each engine, MJX takes turns:
-    each of its programs compiles for half a minute. Its own tests are in `test_mjx*.py`. Others
-    that take long are in `long_tests.txt`.
+    the tests of one file in n. With `WORLDLINE_TURN=i`, which is another each day, one in eight of
+    those in `long_tests.txt`, and of each other test that has several cases a quarter of them, at
+    least one. Where a test is run on each engine, MJX is for the exhaustive tests: each of its
+    programs compiles for half a minute. Its own tests are in `test_mjx*.py`.
     """
-    takes_long = set((Path(__file__).parent / "long_tests.txt").read_text().splitlines())
     for item in items:
-        if item.nodeid.removeprefix("tests/") in takes_long:
-            item.add_marker(pytest.mark.exhaustive)
         if "mjx" in item.name.partition("[")[2] and "test_mjx" not in item.nodeid:
             item.add_marker(pytest.mark.exhaustive)
     exhaustive = {item.nodeid for item in items if item.get_closest_marker("exhaustive")}
@@ -89,7 +90,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out = exhaustive - _part(exhaustive, "WORLDLINE_PART")
     kept_files = _part(set(files.values()), "WORLDLINE_FILES")
     out |= {name for name, file in files.items() if file not in kept_files}
-    out |= _other_cases([name for name in files if name not in exhaustive])
+    if "WORLDLINE_TURN" in os.environ:
+        turn = int(os.environ["WORLDLINE_TURN"])
+        out |= _of_other_turns([name for name in files if name not in exhaustive], turn)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
     items[:] = [item for item in items if item.nodeid not in out]
 
@@ -100,14 +103,20 @@ def _part(names: set[str], variable: str) -> set[str]:
     return set(sorted(names)[number % parts :: parts])
 
 
-def _other_cases(names: list[str]) -> set[str]:
-    """The cases of tests that are not in the part that `WORLDLINE_CASES` asks for."""
-    number, parts = map(int, os.environ.get("WORLDLINE_CASES", "0/1").split("/"))
-    cases: dict[str, list[str]] = {}
+def _of_other_turns(names: list[str], turn: int) -> set[str]:
+    """The tests whose turn it is not."""
+    listed = set((Path(__file__).parent / "long_tests.txt").read_text().splitlines())
+    long, cases = [], dict[str, list[str]]()
     for name in names:
-        cases.setdefault(name.partition("[")[0], []).append(name)
-    kept = (several[number % min(parts, len(several)) :: parts] for several in cases.values())
-    return set(names).difference(*kept)
+        test = name.partition("[")[0]
+        if {name.removeprefix("tests/"), test.removeprefix("tests/")} & listed:
+            long.append(name)
+        else:
+            cases.setdefault(test, []).append(name)
+    kept = set(long[turn % _TURNS_OF_LONG_TESTS :: _TURNS_OF_LONG_TESTS])
+    for several in cases.values():
+        kept.update(several[turn % min(_TURNS_OF_CASES, len(several)) :: _TURNS_OF_CASES])
+    return set(names) - kept
 
 
 @pytest.fixture

@@ -122,8 +122,10 @@ def test_a_tile_is_the_same_whatever_is_around_it():
 def test_what_is_no_terrain_is_refused():
     with pytest.raises(ConfigError, match="no terrain 'stairs'; did you mean 'stairs_up'"):
         Terrain(kinds=("stairs",))
-    with pytest.raises(ConfigError, match=r"step_height is 0\.1; give two numbers"):
+    with pytest.raises(ConfigError, match=r"step_height is 0\.1; give several"):
         Terrain(step_height=0.1)
+    with pytest.raises(ConfigError, match=r"step_height is \(0\.1, -1\.0\), in which -1\.0"):
+        Terrain(step_height=(0.1, -1.0))
     with pytest.raises(ConfigError, match="no room for a platform of 4 m"):
         Terrain(tile=4.0, platform=4.0)
     with pytest.raises(ConfigError, match="heights; give a larger cell"):

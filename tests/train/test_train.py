@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import worldline
+from worldline.env.disturb import undisturbed
 from worldline.errors import ConfigError, RunError, TrainingDivergedError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
@@ -22,7 +23,7 @@ from worldline.tasks.registry import list_tasks, load_task, task_class
 from worldline.train import records, resume, train
 from worldline.train import run as train_module
 from worldline.train.config import TrainConfig
-from worldline.train.stored import environment_of, resolved_config, saved_config
+from worldline.train.stored import environment_of, made_again, resolved_config, saved_config
 
 #: An update is 32 steps; of four worlds two end an episode in it.
 PPO = PPOConfig(num_worlds=4, unroll_length=8, minibatches=1, epochs=1, actor_hidden=(4,))
@@ -238,7 +239,7 @@ def test_the_configuration_of_a_task_comes_back(name, tmp_path):
     env = worldline.Env(task, "fake")
     resolved = resolved_config(name, env, config, algorithm)
     saved = saved_config(RunFolder.create(tmp_path / "run", resolved))
-    again = load_task(saved["task"], **saved["options"])
+    again = undisturbed(made_again(saved, tmp_path).task)[0]
     for field in dataclasses.fields(task_class(name)):
         before, after = getattr(task, field.name), getattr(again, field.name)
         assert before == after, field.name

@@ -158,7 +158,7 @@ def made_again(saved: Mapping[str, Any], copy: Path, *, trust_code: bool = False
     else:
         code = _made(Code, saved["code"], "the task's code")
         kind = load_code(code, copy, trust=trust_code)
-    task = _made(kind, _options_from(kind, saved["options"]), "the task")
+    task = _made(kind, _options_from(saved["options"]), "the task")
     return Env.from_config(task, _env_config(saved["env"]))
 
 
@@ -230,15 +230,14 @@ def _options(task: Task) -> dict[str, Any]:
     return {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init}
 
 
-def _options_from(kind: type[Task], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's options from a file; runs from before there was a terrain have none."""
-    older = {f.name: f.default for f in dataclasses.fields(kind) if f.type == "Terrain"}
+def _options_from(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's options from a file."""
 
     def made(value: Any) -> Any:
         ours = isinstance(value, Mapping) and value.get("type") in _OPTIONS
         return from_data(value, _OPTIONS) if ours else value
 
-    return {**older, **{name: made(value) for name, value in saved.items()}}
+    return {name: made(value) for name, value in saved.items()}
 
 
 def _as_data(value: Any) -> Any:
@@ -266,7 +265,7 @@ def _not_rebuilt(task: Task, config: EnvConfig, has_code: bool) -> str:
         for name, value in options.items()
     }
     try:
-        if _options_from(type(task), as_tuples(json.loads(json.dumps(data)))) == options:
+        if _options_from(as_tuples(json.loads(json.dumps(data)))) == options:
             return ""
     except TypeError:
         pass

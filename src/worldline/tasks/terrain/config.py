@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from worldline.errors import ConfigError, did_you_mean
 from worldline.settings import Count, NotNegative, Positive, Range, Seed, check_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: A number at the lowest level and at the highest one.
 FromTo = tuple[NotNegative, NotNegative]
@@ -105,9 +102,6 @@ class Terrain:
                     f"there is no terrain {kind!r}{did_you_mean(kind, NAMES)}; there are "
                     f"{', '.join(NAMES)}"
                 )
-        self._check_numbers(
-            field.name for field in dataclasses.fields(self) if field.type == "FromTo"
-        )
         if self.platform + 2 * self.margin + 2 * self.cell > self.tile:
             raise ConfigError(
                 f"a tile of {self.tile:g} m has no room for a platform of {self.platform:g} m and "
@@ -118,12 +112,6 @@ class Terrain:
                 f"the terrain has {self.cells:,} heights; give a larger cell, or fewer or smaller "
                 f"tiles, for {_MOST_CELLS:,} at most"
             )
-
-    def _check_numbers(self, names: Iterable[str]) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if not (isinstance(value, tuple) and len(value) == 2 and all(map(_is_length, value))):
-                raise ConfigError(f"{name} is {value!r}; give two numbers of 0 or more")
 
     @property
     def cells_per_tile(self) -> int:
@@ -149,7 +137,3 @@ class Terrain:
 
 #: The most heights of an atlas.
 _MOST_CELLS = 8_000_000
-
-
-def _is_length(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
