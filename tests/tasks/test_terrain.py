@@ -212,8 +212,9 @@ def test_a_run_folder_holds_the_terrain(env, tmp_path):
     again = made_again(saved, tmp_path)
     assert again.task.plain.terrain == SMALL
     assert saved["not_rebuilt"] == ""
-    del saved["options"]["terrain"]  # as in runs from before there was any
-    assert made_again(saved, tmp_path).observation_space.shape == (50,)
+    del saved["options"]["terrain"]
+    with pytest.raises(ConfigError, match="'terrain' of the task is missing"):
+        made_again(saved, tmp_path)
 
 
 def test_the_command_line_takes_a_terrain():
