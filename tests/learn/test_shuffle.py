@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from worldline.learn.shuffle import _FEW_BITS, random_order
+from worldline.learn.shuffle import _FEW_BITS, random_order, shuffled, taken
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**31))
@@ -46,3 +46,14 @@ def test_a_number_may_come_to_every_place_and_beside_every_other():
         assert stats.chisquare(counts).pvalue > 1e-3
     before = (places[:, 3] < places[:, 4]).mean()
     assert abs(before - 0.5) < 4 * 0.5 / np.sqrt(len(keys))
+
+
+def test_all_parts_of_a_sample_stay_together_and_one_may_be_empty():
+    """The state of a policy that sees images alone has no numbers."""
+    numbers = np.arange(24, dtype=np.float32).reshape(4, 6)
+    samples = {"none": np.zeros((4, 6, 0), np.float32), "one": numbers, "two": 2 * numbers}
+    batches, rows = shuffled(samples, jax.random.key(0), 3)
+    assert batches["none"].shape == (3, 8, 0)
+    np.testing.assert_array_equal(2 * batches["one"], batches["two"])
+    np.testing.assert_array_equal(np.sort(batches["one"], axis=None), np.arange(24))
+    np.testing.assert_array_equal(taken(samples, rows[0])["one"], batches["one"][0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -80,4 +81,5 @@ def taken(samples: PyTree, rows: Array, mesh: Mesh | None = None) -> PyTree:
 
 def _rows(samples: PyTree, rows: Array) -> PyTree:
     """Rows of the samples of one device: steps and worlds count as one axis."""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
+    # By their number, since a leaf may be empty, as the state of a policy that sees images alone.
+    return jax.tree.map(lambda x: x.reshape(math.prod(x.shape[:2]), *x.shape[2:])[rows], samples)
