@@ -18,8 +18,6 @@ import pytest
 
 import worldline
 from worldline.env.disturb import ActionDelay, ObservationNoise
-from worldline.export import run_policy
-from worldline.export.deployment import export_folder, reference_episode
 from worldline.learn.normalizer import RunningStatistics
 from worldline.learn.policy import Policy
 from worldline.learn.ppo import PPOConfig
@@ -29,7 +27,12 @@ from worldline.rendering.opengl import backends
 from worldline.tasks.reach import Reach
 
 pytest.importorskip("jax2onnx")
-ort = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
+
+import onnxruntime as ort
+
+from worldline.export import run_policy
+from worldline.export.deployment import export_folder, reference_episode
 
 #: Runs the program where JAX and Worldline cannot be imported, and keeps where the robot went.
 DRIVER = """
