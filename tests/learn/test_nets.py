@@ -40,7 +40,7 @@ for seed in range(20):
 
 def test_many_networks_at_once_do_not_wait_for_each_other_forever() -> None:
     # Without one after another in `orthogonal`, JAX 0.10 hangs here on two cores within seconds.
-    subprocess.run([sys.executable, "-c", _MANY_SIDE_BY_SIDE], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", _MANY_SIDE_BY_SIDE], check=True, timeout=240)
 
 
 def test_layers_differ_and_follow_the_key() -> None:
