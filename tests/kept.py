@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 ALGORITHMS = ("ppo", "sac", "shac")
-COMMANDS = ("resume", "eval", "render", "export", "list", "init", "identify")
+COMMANDS = ("resume", "eval", "render", "export", "list", "init", "identify", "sweep")
 
 
 def main() -> None:
