@@ -19,6 +19,10 @@ PARITY  := .parity-venv
 # What somebody has who installs the wheel.
 NEWCOMER := .newcomer-venv
 DURATIONS ?= 15
+# Of cases and of long tests, those whose turn it is, others each day; empty: all of them.
+TURN     ?= $(shell date +%-j)
+export TURN
+export WORLDLINE_TURN = $(TURN)
 pytest   = $(BIN)/python -m pytest -n auto --dist loadfile --durations $(DURATIONS)
 # Installs into an environment: quickly with uv, or as pip is set up here if uv cannot.
 install  = $(1)/bin/python -m pip install --quiet uv && \
@@ -29,7 +33,7 @@ install  = $(1)/bin/python -m pip install --quiet uv && \
 
 help:
 	@echo "make train    install, then train $(TASK) and show the result"
-	@echo "make test     install, then run the tests (make fast: those that take seconds)"
+	@echo "make test     install, then run the tests of today's turn (TURN= for all of them)"
 	@echo "make nightly  every test there is, for hours"
 	@echo "make parity   compare suite/* with dm_control, playground/* with Playground, on MuJoCo 3.17"
 	@echo "make check    lint, format check and strict types"
@@ -71,6 +75,7 @@ FILE        ?= $(shell expr $$(date +%j | sed 's/^0*//') % $(FILES))
 core:
 	WORLDLINE_FILES=$(FILE)/$(FILES) $(MAKE) fast VENV=$(CORE) PYTHON=$(CORE_PYTHON) EXTRAS=
 
+nightly: TURN =
 nightly: test parity
 	$(MAKE) core FILES=1
 	WORLDLINE_ELSEWHERE=1 $(MAKE) fast

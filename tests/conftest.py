@@ -90,9 +90,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out = exhaustive - _part(exhaustive, "WORLDLINE_PART")
     kept_files = _part(set(files.values()), "WORLDLINE_FILES")
     out |= {name for name, file in files.items() if file not in kept_files}
-    if "WORLDLINE_TURN" in os.environ:
-        turn = int(os.environ["WORLDLINE_TURN"])
-        out |= _of_other_turns([name for name in files if name not in exhaustive], turn)
+    if turn := os.environ.get("WORLDLINE_TURN"):
+        out |= _of_other_turns([name for name in files if name not in exhaustive], int(turn))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
     items[:] = [item for item in items if item.nodeid not in out]
 
