@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -21,6 +20,7 @@ import numpy as np
 
 from worldline.env.parts import STATE, part_named
 from worldline.env.task import Outcome, Start, Task, inputs_of
+from worldline.env.wrapped import WrappedTask, of_task
 from worldline.errors import TaskError, did_you_mean
 from worldline.model import ModelSource
 from worldline.physics.base import PhysicsState
@@ -274,43 +274,23 @@ class Pushes(Disturbance):
         return _Push(stream, self.every.sample(wait_key), force)
 
 
-def _of_task(name: str) -> Any:
-    """A property that has the value of the undisturbed task's."""
-    return property(operator.attrgetter(f"task.{name}"), doc=f"`{name}` of the task.")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Disturbed(Task):
+class Disturbed(WrappedTask):
     """A task with disturbances: `Disturbed(task=..., disturbances=(Pushes(...), ...))`.
 
     The task's reward sees the action that the policy chose, and the undisturbed state.
     """
 
-    task: Task
-    """The task without disturbances."""
     disturbances: tuple[Disturbance, ...]
     """Actions pass through them in this order, and so do observations."""
-    episode_length: int = -1
-    """Control steps after which an episode is truncated; 0 for no limit; -1: the task's own."""
 
     def __post_init__(self) -> None:
-        if self.episode_length == -1:
-            object.__setattr__(self, "episode_length", self.task.episode_length)
+        super().__post_init__()
         for disturbance in self.disturbances:
             disturbance.check(self.task)
 
-    refresh = _of_task("refresh")
-    control_at_physics_rate = _of_task("control_at_physics_rate")
-    defaults = _of_task("defaults")
-    domains = _of_task("domains")
-    control_timestep = _of_task("control_timestep")
-    fields = _of_task("fields")
-    changes = _of_task("changes")
-    action_bounds = _of_task("action_bounds")
-    camera = _of_task("camera")
-    observation_parts = _of_task("observation_parts")
-    action_parts = _of_task("action_parts")
-    start_ranges = _of_task("start_ranges")
+    observation_parts = of_task("observation_parts")
+    start_ranges = of_task("start_ranges")
 
     def mjcf(self) -> ModelSource:
         """The task's model."""

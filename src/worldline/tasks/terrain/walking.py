@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ import numpy as np
 
 from worldline.env.parts import STATE, ObservationPart, ObservationParts
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
+from worldline.env.wrapped import WrappedTask
 from worldline.errors import TaskError
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
@@ -51,13 +51,8 @@ class WalkingTask(Task):
         return OnTerrain(task=self) if self.terrain.kinds else self
 
 
-def _of_task(name: str) -> Any:
-    """A property that has the value of the task on even ground."""
-    return property(operator.attrgetter(f"task.{name}"), doc=f"`{name}` of the task.")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class OnTerrain(Task):
+class OnTerrain(WrappedTask):
     """A task on a terrain; `WalkingTask.to_run` makes it.
 
     To the task itself, the ground beneath each point is at height 0: the heights of its free body,
@@ -66,29 +61,15 @@ class OnTerrain(Task):
 
     task: WalkingTask
     """The task, with a terrain."""
-    episode_length: int = -1
-    """Control steps after which an episode is truncated; 0 for no limit; -1: the task's own."""
 
     def __post_init__(self) -> None:
-        if self.episode_length == -1:
-            object.__setattr__(self, "episode_length", self.task.episode_length)
+        super().__post_init__()
         mj = self.task.model.mj
         if not mj.njnt or mj.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
             raise TaskError(
                 f"{type(self.task).__name__} has no free body as its first; terrain needs a robot "
                 "that walks"
             )
-
-    refresh = _of_task("refresh")
-    control_at_physics_rate = _of_task("control_at_physics_rate")
-    defaults = _of_task("defaults")
-    domains = _of_task("domains")
-    control_timestep = _of_task("control_timestep")
-    fields = _of_task("fields")
-    changes = _of_task("changes")
-    action_bounds = _of_task("action_bounds")
-    action_parts = _of_task("action_parts")
-    camera = _of_task("camera")
 
     @property
     def plain(self) -> Task:
