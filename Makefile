@@ -88,7 +88,7 @@ nightly: test parity
 $(PARITY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(PARITY)
 	$(call install,$(PARITY),mujoco==3.17.0 dm-control==1.0.50 mujoco-mjx==3.17.0 flax \
-		ml-collections pytest pytest-xdist hypothesis --editable '.[robots]')
+		ml-collections pytest pytest-xdist hypothesis --editable '.[brax,robots]')
 	@# Its code alone: no other simulators and learners, which the tests do not import.
 	$(call install,$(PARITY),--no-deps playground==0.2.0)
 	@touch $@

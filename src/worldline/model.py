@@ -51,6 +51,8 @@ class Model:
 
     of_mujoco: ClassVar[bool] = True
     """Whether its fields are those of an `MjModel`, with all that MuJoCo derives from them."""
+    drawable: bool = True
+    """Whether the configuration of a world places the bodies of `mj`, so that it can be drawn."""
     mj: mujoco.MjModel
     _source: Any
     """What it was compiled from; None where somebody else did."""

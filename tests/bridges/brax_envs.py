@@ -1,5 +1,6 @@
 """Environments as users of Brax write them: one of a few lines, one with Brax's own physics."""
 
+import functools
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from brax.io import mjcf
 from flax import struct
 
 import toys
+from worldline.bridges.brax import BraxWorlds
 
 
 @struct.dataclass
@@ -99,3 +101,8 @@ class Swing(PipelineEnv):
 
     def _obs(self, physics: Any) -> Any:
         return jnp.concatenate([physics.q, physics.qd])
+
+
+@functools.cache
+def slides(num_worlds: int, episode_length: int) -> BraxWorlds:
+    return BraxWorlds(Slide(), num_worlds, episode_length)

@@ -142,9 +142,17 @@ class Stepped:
         return snapshot(simulation)
 
 
+#: MJX's own functions, in whose place tests put others.
+_MJX = {"put_model": mjx.put_model, "forward": mjx.forward}
+
+
 @functools.cache
-def _playground():
-    """The package, without what its `__init__` files import: other simulators and learners."""
+def _package():
+    """The package, without what its `__init__` files import: other simulators and learners.
+
+    Returns:
+        Its module for environments, and the functions of that which tests replace.
+    """
     spec = importlib.util.find_spec("mujoco_playground")
     folder = Path(spec.submodule_search_locations[0])
     for name in ("", "._src", "._src.locomotion", "._src.manipulation"):
@@ -159,9 +167,25 @@ def _playground():
         setattr(sys.modules[parent], child, sys.modules[f"{parent}.{child}"])
     mjx_env = importlib.import_module("mujoco_playground._src.mjx_env")
     mjx_env.MENAGERIE_PATH = type(mjx_env.MENAGERIE_PATH)(str(_menagerie()))
+    return mjx_env, {"make_data": mjx_env.make_data, "step": mjx_env.step}
+
+
+@functools.cache
+def _playground():
+    """The package, with MuJoCo in the place of MJX."""
+    mjx_env, _ = _package()
     mjx_env.make_data, mjx_env.step = Stepped.make_data, Stepped.step
     mjx.put_model = _Model
     mjx.forward = Stepped.forward
+
+
+@contextlib.contextmanager
+def on_mjx():
+    """Playground as it is, its simulations in MJX: a function that imports a module of it."""
+    mjx_env, functions = _package()
+    clip = mock.patch("jax.numpy.clip", _clip)  # their JAX had other names of arguments
+    with mock.patch.multiple(mjx_env, **functions), mock.patch.multiple(mjx, **_MJX), clip:
+        yield lambda name: importlib.import_module(f"mujoco_playground._src.{name}")
 
 
 def _menagerie():

@@ -65,6 +65,8 @@ def make_video(
         ConfigError: a size that a video cannot have.
         RunError: a file that cannot be written.
     """
+    if not env.model.drawable:
+        return "no video: the environment's states place no bodies of a MuJoCo model"
     options = options or VideoOptions()
     camera = {"name": options.camera} if options.camera else env.task.camera
     camera_index(env.model, camera)  # an error before the episode is played

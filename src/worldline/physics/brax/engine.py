@@ -92,7 +92,8 @@ class BraxPhysics(Physics):
         del mask
         env, engine = self.model.environment(state.variation), state.engine
         for _ in range(substeps):  # one: the model's time step is that of the environment
-            engine = _definite(env.step(engine, inputs["ctrl"]))
+            # Of its own containers: Playground's environments write into the dicts of a state.
+            engine = _definite(env.step(jax.tree.map(lambda leaf: leaf, engine), inputs["ctrl"]))
         time = state.time + substeps * self.model.timestep
         stepped, failed = self._read(dataclasses.replace(state, engine=engine, time=time))
         return unless_failed(stepped, state, failed)

@@ -66,6 +66,8 @@ class SystemModel(Model):
         #: What a task may read of a state: `reward`, `done`, `obs` or `obs/<part>`, and
         #: `metrics/<name>`, with their shapes and dtypes.
         self.readings = _specs(readings(first))
+        qpos, _ = coordinates(first) or (jnp.zeros(0), None)
+        self.drawable = qpos.shape == (self.mj.nq,) != (0,)
         self._idle: dict[str, bool] = {}
 
     @property
@@ -98,14 +100,16 @@ class SystemModel(Model):
         return np.tile(np.array([-1, 1], np.float32), (self.nu, 1))
 
     def data_field(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """The shape and dtype of a reading, of the control or of the words of the first key.
+        """The shape and dtype of a reading; of the control, or of the words of the first key; or of
+        the configuration that is drawn.
 
         Raises:
             ModelError: an environment has no such number.
         """
-        inputs = {
+        inputs: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
             "ctrl": ((self.nu,), np.dtype(np.float32)),
             "userdata": ((KEY_WORDS,), np.dtype(np.uint32)),
+            "qpos": ((self.mj.nq,), np.dtype(np.float64)),
         }
         found = self.readings.get(name) or inputs.get(name)
         if found is None:
@@ -261,9 +265,15 @@ def _own_fault(env: Any, error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "/jax/" not in frame.filename] or frames
     versions = [f"{name} {metadata.version(name)}" for name in ("brax", "jax") if _there(name)]
+    place = f"at line {own[-1].lineno} of {own[-1].filename}"
+    if isinstance(error, jax.errors.TracerArrayConversionError):
+        return (
+            f"{type(env).__name__} computes with NumPy, {place}, which JAX cannot compile; write "
+            "jax.numpy there, or give a Gymnasium vector of it to ExternalWorlds"
+        )
     return (
-        f"{type(env).__name__} fails in its own code, at line {own[-1].lineno} of "
-        f"{own[-1].filename} ({type(error).__name__}: {str(error).splitlines()[0]}), with "
+        f"{type(env).__name__} fails in its own code, {place} "
+        f"({type(error).__name__}: {str(error).splitlines()[0]}), with "
         f"{' and '.join(versions)}; try another backend, or versions that go together"
     )
 
