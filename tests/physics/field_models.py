@@ -162,6 +162,15 @@ MODELS = {
     "delays": _mjcf(
         _CHAIN, '<actuator><motor joint="a" delay=".02" nsample="8" gear="9"/></actuator>'
     ),
+    "dc motor": _mjcf(
+        _CHAIN,
+        '<actuator><dcmotor joint="a" motorconst=".1" resistance="2" inductance=".02 0" '
+        'thermal="2 8 0 .004 25 25" lugre="16 .1 .06 .1 .2" cogging=".06 6 0" gear="9"/>'
+        "</actuator>",
+    ),
+    "servo with an integral": _mjcf(
+        _CHAIN, '<actuator><pid joint="a" kp="4" kv=".1" ki="5" imax=".5" slewmax="8"/></actuator>'
+    ),
     "crank": _mjcf(
         _link("a", "0 0 1") + '<site name="slider" pos=".2 0 .6" zaxis="1 0 0"/>',
         '<actuator><general cranksite="a" slidersite="slider" cranklength=".5" gear="9"/>'

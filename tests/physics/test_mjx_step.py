@@ -55,6 +55,16 @@ AT_LIMIT = """
   </actuator>
 </mujoco>"""
 
+#: The same by the limit of the joint, and by that of a tendon with two motors.
+JOINT_AT_LIMIT = AT_LIMIT.replace(
+    '<joint name="a"/>', '<joint name="a" actuatorfrcrange="-3 3"/>'
+).replace(' forcerange="-3 3"', "")
+TENDON_AT_LIMIT = AT_LIMIT.replace(
+    "<actuator>",
+    '<tendon><fixed name="t" actuatorfrcrange="-3 3"><joint joint="a" coef="1"/></fixed></tendon>'
+    '<actuator><motor tendon="t"/>',
+).replace('joint="a" kp="500" kv="50" forcerange="-3 3"', 'tendon="t" kp="500" kv="50"')
+
 #: A tendon couples joints of two branches: `implicitfast` drops that.
 FINGERS = """
 <mujoco>
@@ -83,6 +93,8 @@ SCENES = {
     "steep": STEEP,
     "tipped": TIPPED,
     "at limit": AT_LIMIT,
+    "joint at limit": JOINT_AT_LIMIT,
+    "tendon at limit": TENDON_AT_LIMIT,
     "fingers": FINGERS,
     "fingers, RK4": FINGERS.replace("implicitfast", "RK4"),
     "gyroscope": GYROSCOPE,

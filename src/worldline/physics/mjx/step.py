@@ -35,6 +35,8 @@ from worldline.types import Array
 
 #: MuJoCo's RK4 turns bodies at fourth order since version 4.
 _TURNS_AT_FOURTH_ORDER = mujoco.mj_version() >= 4_000_000
+#: Since version 4, actuators that a joint's or a tendon's limit holds do not brake implicitly.
+_LIMITS_OF_JOINTS_HOLD = _TURNS_AT_FOURTH_ORDER
 
 
 _fwd_position = with_globals(
@@ -77,13 +79,11 @@ def _implicit(model: mjx.Model, data: mjx.Data) -> mjx.Data:
 def _damping(model: mjx.Model, data: mjx.Data) -> Array:
     """How actuators, joints and tendons brake: `d qfrc_smooth / d qvel`, `(nv, nv)`.
 
-    MuJoCo differs from MJX in two ways. The force of an actuator at its limit has no derivative.
+    MuJoCo differs from MJX in two ways. The force of an actuator at a limit has no derivative.
     Entries that couple joints on different branches of a tree, as a tendon of two fingers does, are
     left out.
     """
-    low, high = model.actuator_forcerange.T
-    at_limit = (data.actuator_force <= low) | (data.actuator_force >= high)
-    gives_way = ~(model.actuator_forcelimited & at_limit)[:, None]
+    gives_way = ~_at_limits(model, data)[:, None]
     free = model.replace(
         actuator_gainprm=jnp.where(gives_way, model.actuator_gainprm, 0.0),
         actuator_biasprm=jnp.where(gives_way, model.actuator_biasprm, 0.0),
@@ -95,6 +95,38 @@ def _damping(model: mjx.Model, data: mjx.Data) -> Array:
     for dofs in _dofs(model, _bodies_alone(model)):
         kept[np.ix_(dofs, dofs)] = True  # of simple bodies, the inertia has no products
     return jnp.where(kept, derivative, 0.0)
+
+
+def _at_limits(model: mjx.Model, data: mjx.Data) -> Array:
+    """Which actuators push as much as they may, `(nu,)` bool.
+
+    By their own limit or, since MuJoCo 4, by that of their joint or tendon.
+    """
+    force, kind = data.actuator_force, model.actuator_trntype
+    held = model.actuator_forcelimited & _reaches(force, model.actuator_forcerange)
+    if not _LIMITS_OF_JOINTS_HOLD:
+        return held
+    target = model.actuator_trnid[:, 0]
+    at_joint = np.isin(kind, (mjx.TrnType.JOINT, mjx.TrnType.JOINTINPARENT))
+    if np.any(at_joint) and np.any(model.jnt_actfrclimited):
+        joint = np.where(at_joint, target, 0)
+        torque = data.qfrc_actuator[model.jnt_dofadr[joint]]
+        reached = _reaches(torque, model.jnt_actfrcrange[joint])
+        held |= at_joint & model.jnt_actfrclimited[joint] & reached
+    at_tendon = kind == mjx.TrnType.TENDON
+    if np.any(at_tendon) and np.any(model.tendon_actfrclimited):
+        tendon = np.where(at_tendon, target, 0)
+        total = (at_tendon & (tendon[:, None] == tendon)) @ force  # of all at the same tendon
+        reached = _reaches(total, model.tendon_actfrcrange[tendon], 1e-5)
+        held |= at_tendon & model.tendon_actfrclimited[tendon] & reached
+    return held
+
+
+def _reaches(force: Array, limits: Array, tolerance: float = 0.0) -> Array:
+    """Whether forces, `(n,)`, are at their limits, `(n, 2)`, or within a share of them."""
+    low, high = limits.T
+    less, more = low + tolerance * jnp.abs(low), high - tolerance * jnp.abs(high)
+    return (force <= less) | (force >= more)
 
 
 def _bodies_alone(model: mjx.Model) -> np.ndarray:

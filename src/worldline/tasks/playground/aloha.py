@@ -7,7 +7,9 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart
 from worldline.physics.base import PhysicsState
+from worldline.tasks.playground import arm_parts
 from worldline.tasks.playground.manipulation import ManipulationTask
 from worldline.types import Array
 
@@ -51,6 +53,11 @@ class AlohaTask(ManipulationTask):
     def off_table(self, physics: PhysicsState) -> Array:
         """1 where no finger touches the table, `()`."""
         return 1 - self.found(physics, *_TOUCHES).astype(jnp.float32)
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return arm_parts.target_changes(self.model, self.action_scale)
 
     def moved(self, targets: Array, action: Array) -> Array:
         """The targets of the servos after an action, `(14,)`."""

@@ -9,9 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ObservationPart as Part
+from worldline.env.parts import ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive
+from worldline.tasks.playground import arm_parts
 from worldline.tasks.playground.aloha import FINGERS, AlohaTask
 from worldline.tasks.playground.manipulation import away, distance, total
 from worldline.types import Array, ArrayLike, Key
@@ -143,6 +146,31 @@ class AlohaHandOver(AlohaTask):
         parts += [self.body(physics, "box") - memory.place]
         share = memory.steps.astype(jnp.float32) / max(self.episode_length, 1)
         return jnp.concatenate([*parts, share[None]])
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        grippers = [
+            part
+            for arm in ("left", "right")
+            for part in (
+                arm_parts.site(f"{arm}_gripper_position", f"{arm}/gripper"),
+                arm_parts.axes(f"{arm}_gripper_axes"),
+            )
+        ]
+        return {
+            "state": (
+                *arm_parts.positions(self.model),
+                *arm_parts.velocities(self.model),
+                Part("finger_position_beyond_box", len(FINGERS), unit="m"),
+                arm_parts.site("box_top", "box_top"),
+                arm_parts.site("box_bottom", "box_bottom"),
+                *grippers,
+                arm_parts.axes("box_axes"),
+                arm_parts.point("target_to_box"),
+                Part("episode_share", 1),
+            )
+        }
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive
+from worldline.tasks.playground import arm_parts
 from worldline.tasks.playground.aloha import ARMS, AlohaTask
 from worldline.tasks.playground.manipulation import distance, total
 from worldline.tasks.rewards import tolerance
@@ -120,6 +122,24 @@ class AlohaPegInsertion(AlohaTask):
                 self.body_axes(physics, "peg")[2],
             ]
         )
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        return {
+            "state": (
+                *arm_parts.positions(self.model),
+                *arm_parts.velocities(self.model),
+                arm_parts.site("left_gripper_position", "left/gripper"),
+                arm_parts.point("socket_origin"),
+                arm_parts.site("right_gripper_position", "right/gripper"),
+                arm_parts.point("peg_origin"),
+                arm_parts.site("socket_entrance_position", "socket_entrance"),
+                arm_parts.site("peg_end_position", "peg_end2"),
+                arm_parts.axes("socket_axis", 3),
+                arm_parts.axes("peg_axis", 3),
+            )
+        }
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ObservationPart as Part
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Positive
@@ -85,6 +86,52 @@ class LeapTask(ManipulationTask):
         )
         joints = self.within_range(self.pose + noise)
         return jnp.concatenate([joints, place, rotations.anywhere(turn_key)])
+
+    @property
+    def joints(self) -> tuple[str, ...]:
+        """The names of the hand's joints."""
+        return tuple(self.model.names("joint")[:JOINTS])
+
+    def without_noise(self) -> LeapTask:
+        """The same task, which feels exactly."""
+        return dataclasses.replace(self, noise_level=0.0)
+
+    @property
+    def felt_joints(self) -> Part:
+        """The joint angles, with noise."""
+        return Part(
+            "joint_position",
+            JOINTS,
+            "joint_position",
+            self.joints,
+            unit="rad",
+            noise=self.noise_level * self.joint_noise,
+        )
+
+    @property
+    def exact_joints(self) -> tuple[Part, ...]:
+        """Joint angles without noise, and their velocities."""
+        return (
+            Part("exact_joint_position", JOINTS, "joint_position", self.joints, unit="rad"),
+            Part("joint_velocity", JOINTS, "joint_velocity", self.joints, unit="rad/s"),
+        )
+
+    @property
+    def exact_places(self) -> tuple[Part, ...]:
+        """The places of the fingertips, and the way from the cube to the palm."""
+        tips = tuple(f"{tip}_position" for tip in FINGERTIPS)
+        return (
+            Part("fingertip_position", 12, "sensor", tips, unit="m"),
+            Part("cube_to_palm", 3, unit="m"),
+        )
+
+    @property
+    def cube_velocities(self) -> tuple[Part, ...]:
+        """The velocities of the cube."""
+        return (
+            Part("cube_linear_velocity", 3, "sensor", ("cube_linvel",), unit="m/s"),
+            Part("cube_angular_velocity", 3, "sensor", ("cube_angvel",), unit="rad/s"),
+        )
 
     def fingertips(self, physics: PhysicsState) -> Array:
         """Where the fingertips are, `(12,)`, m."""

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
+from worldline.env.parts import ObservationPart as Part
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Number, Positive, PositiveShare, Share
@@ -214,6 +216,37 @@ class LeapCubeReorient(LeapTask):
             "state": jnp.concatenate(state),
             "privileged_state": jnp.concatenate([*state, *privileged]),
         }
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        steps = self.history_length
+        state = (
+            self.felt_joints,
+            Part("joint_position_to_target", steps * JOINTS, unit="rad"),
+            Part("cube_to_palm", steps * 3, unit="m", noise=self.noise_level * self.cube_noise),
+            Part("cube_axes_from_goal", steps * 6),
+            Part("action_before_last", JOINTS, "action", ago=2),
+        )
+        tips, palm = self.exact_places
+        return {
+            "state": state,
+            "privileged_state": (
+                *state,
+                *self.exact_joints,
+                tips,
+                dataclasses.replace(palm, name="exact_cube_to_palm"),
+                Part("exact_cube_axes_from_goal", 6),
+                *self.cube_velocities,
+                Part("jolt_direction", 6, frame="world"),
+                Part("jolt_force", 6, unit="N, N m", frame="world"),
+            ),
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return (ActionPart("joint_target_change", JOINTS, scale=self.action_scale, unit="rad"),)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

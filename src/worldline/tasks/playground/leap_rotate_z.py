@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
+from worldline.env.parts import ObservationPart as Part
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, Number, Positive
@@ -108,6 +110,40 @@ class LeapCubeRotateZ(LeapTask):
             "state": jnp.concatenate([frame, memory.frames.ravel()]),
             "privileged_state": jnp.concatenate(privileged),
         }
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        frame = (self.felt_joints, Part("action_before_last", JOINTS, "action", ago=2))
+        before = [
+            Part(f"{name}_{steps}_before", JOINTS, unit=unit)
+            for steps in range(1, self.history_length)
+            for name, unit in (("joint_position", "rad"), ("action_before_last", ""))
+        ]
+        linear, angular = self.cube_velocities
+        return {
+            "state": (*frame, *before),
+            "privileged_state": (
+                *frame,
+                *self.exact_joints,
+                Part("motor_force", JOINTS, unit="N m"),
+                *self.exact_places,
+                Part("cube_orientation", 4, "sensor", ("cube_orientation",)),
+                angular,
+                linear,
+            ),
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        servos = tuple(self.model.names("actuator"))
+        pose = tuple(self.pose.tolist())
+        return (
+            ActionPart(
+                "joint_position_target", JOINTS, "position", servos, pose, self.action_scale, "rad"
+            ),
+        )
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

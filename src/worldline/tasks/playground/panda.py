@@ -7,8 +7,11 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
+from worldline.env.parts import ObservationPart as Part
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive
+from worldline.tasks.playground import arm_parts
 from worldline.tasks.playground.manipulation import ManipulationTask, NDArray, distance, nearness
 from worldline.types import Array
 
@@ -95,6 +98,32 @@ class PandaTask(ManipulationTask):
         parts = [physics.qpos, physics.qvel, hand, turn[1:].ravel(), own[1:].ravel()]
         parts += [thing - hand, place - thing, (jnp.asarray(axes) - own)[:2].ravel()]
         return jnp.concatenate([*parts, targets - physics.qpos[:8]])
+
+    @property
+    def seen_parts(self) -> tuple[Part, ...]:
+        """The numbers of `seen`."""
+        thing = self.thing
+        return (
+            *arm_parts.positions(self.model),
+            *arm_parts.velocities(self.model),
+            arm_parts.site("gripper_position", "gripper"),
+            arm_parts.axes("gripper_axes"),
+            arm_parts.axes(f"{thing}_axes"),
+            arm_parts.point(f"gripper_to_{thing}"),
+            arm_parts.point(f"{thing}_to_target"),
+            arm_parts.axes(f"{thing}_axes_to_target"),
+            Part("joint_position_to_target", 8, unit="rad, m"),
+        )
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        return {"state": self.seen_parts}
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return arm_parts.target_changes(self.model, self.action_scale)
 
     def moved(self, targets: Array, action: Array) -> Array:
         """The targets of the servos after an action, `(8,)`."""

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
+from worldline.env.parts import ObservationPart as Part
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Number, Positive, Share
@@ -179,6 +181,25 @@ class PandaPickCubeCartesian(PandaCubeTask):
         """Where everything is, and where it is to be."""
         seen = self.seen(physics, memory.targets, memory.place, UPRIGHT)
         return jnp.concatenate([seen, memory.unreachable.astype(jnp.float32)[None], memory.action])
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        return {
+            "state": (
+                *self.seen_parts,
+                Part("target_out_of_reach", 1),
+                Part("last_action", 3, "action"),
+            )
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return (
+            ActionPart("gripper_target_change", 2, scale=self.action_scale, unit="m"),
+            ActionPart("finger_direction", 1),
+        )
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationParts
+from worldline.env.parts import ObservationPart as Part
 from worldline.env.task import Outcome, Start
 from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, NotNegative, Number, Positive, Share
-from worldline.tasks.playground import rotations
+from worldline.tasks.playground import arm_parts, rotations
 from worldline.tasks.playground.costs import length
 from worldline.tasks.playground.legged import draws
 from worldline.tasks.playground.manipulation import ManipulationTask, NDArray, distance, total
@@ -285,6 +287,58 @@ class RobotiqPushCube(ManipulationTask):
                 self.body(physics, "box") + shaken,
             ]
         )
+
+    def without_noise(self) -> RobotiqPushCube:
+        """The same task, which sees everything at once and exactly."""
+        return dataclasses.replace(
+            self,
+            observation_delay=(0, 0),
+            box_noise=0.0,
+            box_angle_noise=0.0,
+            joint_noise=0.0,
+            joint_velocity_noise=0.0,
+            gripper_noise=0.0,
+            gripper_angle_noise=0.0,
+        )
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        joints = tuple(self.model.names("joint")[:7])
+        return {
+            "state": (
+                arm_parts.point("target_position"),
+                arm_parts.axes("target_axes"),
+                Part("action_before_last", 7, "action", ago=2),
+                Part(
+                    "joint_position",
+                    7,
+                    "joint_position",
+                    joints,
+                    unit="rad",
+                    noise=self.joint_noise,
+                ),
+                Part(
+                    "joint_velocity",
+                    7,
+                    "joint_velocity",
+                    joints,
+                    unit="rad/s",
+                    noise=self.joint_velocity_noise,
+                ),
+                dataclasses.replace(
+                    arm_parts.site("gripper_position", "gripper"), noise=self.gripper_noise
+                ),
+                arm_parts.axes("gripper_axes"),
+                arm_parts.axes("box_axes"),
+                dataclasses.replace(arm_parts.point("box_position"), noise=self.box_noise),
+            )
+        }
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return (ActionPart("joint_torque", 7, scale=self.action_scale, unit="N m"),)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory
