@@ -29,7 +29,7 @@ def test_a_damaged_binary_is_an_error_of_one_line(tmp_path):
     whole = binary.read_bytes()
     for damaged in (b"", b"no model", whole[:100], whole[: len(whole) // 2]):
         binary.write_bytes(damaged)
-        with pytest.raises(ModelError, match="MuJoCo refuses the model: "):
+        with pytest.raises(ModelError, match="MuJoCo cannot load the model: "):
             Model(binary)
 
 
@@ -53,8 +53,8 @@ def test_a_digest_follows_what_is_in_the_model():
     ("source", "message"),
     [
         ("nowhere.xml", "no MJCF file at 'nowhere.xml'; give a path, or MJCF text"),
-        ("<mujoco><wordbody/></mujoco>", "MuJoCo refuses the model: .*wordbody"),
-        ("<mujoco><worldbody>", "MuJoCo refuses the model: "),
+        ("<mujoco><wordbody/></mujoco>", "MuJoCo cannot load the model: .*wordbody"),
+        ("<mujoco><worldbody>", "MuJoCo cannot load the model: "),
         ("<mujoco><worldbody><body><joint/></body></worldbody></mujoco>", "MuJoCo refuses.*mass"),
         ("<mujoco><option timestep='nan'/></mujoco>", "the model's timestep is nan; give seconds"),
     ],
@@ -71,7 +71,9 @@ def test_a_bad_file_and_a_bad_spec_are_one_line(tmp_path):
     spec = mujoco.MjSpec()
     spec.worldbody.add_body(name="massless").add_joint()
     for source, message in ((path, "line 3"), (spec, "mass")):
-        with pytest.raises(ModelError, match=rf"MuJoCo refuses the model: .*{message}") as error:
+        with pytest.raises(
+            ModelError, match=rf"MuJoCo cannot load the model: .*{message}"
+        ) as error:
             Model(source)
         assert "\n" not in str(error.value)
 

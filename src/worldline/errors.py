@@ -1,4 +1,4 @@
-"""What went wrong, with which value, and the mend: in one line each."""
+"""The errors. Each message is one line: what is wrong, with which value, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class WorldlineError(Exception):
 
 
 class ModelError(WorldlineError, ValueError):
-    """A model that MuJoCo or an engine cannot take, or a name that the model lacks."""
+    """A model that MuJoCo or an engine does not support, or a name that the model does not have."""
 
 
 class VariationError(WorldlineError, ValueError):
@@ -19,7 +19,7 @@ class VariationError(WorldlineError, ValueError):
 
 
 class TaskError(WorldlineError, ValueError):
-    """A task that does not exist, or that breaks the contract of `Task`."""
+    """A task that does not exist, or that breaks the rules of `Task`."""
 
 
 class ActionError(WorldlineError, ValueError):
@@ -31,11 +31,11 @@ class ConfigError(WorldlineError, ValueError):
 
 
 class RunError(WorldlineError, RuntimeError):
-    """A run folder that cannot be written, read, or is none."""
+    """A folder that is not a run folder, or that cannot be read or written."""
 
 
 class ExportError(WorldlineError, RuntimeError):
-    """A policy that another format cannot hold."""
+    """A policy that the other file format cannot represent."""
 
 
 class TrainingDivergedError(WorldlineError, RuntimeError):
@@ -43,15 +43,15 @@ class TrainingDivergedError(WorldlineError, RuntimeError):
 
 
 class LostProcessError(WorldlineError, RuntimeError):
-    """Another of the processes that train together is gone."""
+    """In a training with several processes, another process has ended."""
 
 
 class ForkedProcessError(WorldlineError, RuntimeError):
-    """A process that cannot use JAX, since it was forked from one that does."""
+    """A process that cannot use JAX, because it was forked from a process that uses it."""
 
 
 class RendererUnavailableError(WorldlineError, RuntimeError):
-    """Something cannot be drawn on this machine; the error says what to install."""
+    """No renderer works on this machine; the error says what to install."""
 
 
 class MissingExtraError(WorldlineError, ImportError):

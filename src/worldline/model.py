@@ -181,9 +181,9 @@ class Model:
         if self._source is None:
             name = self.names("body")[simple[0]] or f"number {simple[0]}"
             raise VariationError(
-                f"{touched[0]!r} cannot vary: this MjModel was compiled with the body {name} as a "
-                "simple one. Give the MJCF or the MjSpec in its place, or write simple='false' at "
-                "the body"
+                f"{touched[0]!r} cannot vary, because this MjModel was compiled with the body "
+                f"{name} as a simple body; give the MJCF or the MjSpec instead, or set "
+                "simple='false' at the body"
             )
         return self._without_simple_bodies
 
@@ -193,7 +193,9 @@ class Model:
             warnings.simplefilter("ignore")
             spec = _parsed(self._source)
             if Model(spec).digest != self.digest:
-                raise ModelError("the MJCF has changed since the model was made; make it anew")
+                raise ModelError(
+                    "the MJCF has changed since the model was made; make the model again"
+                )
             for body in spec.bodies:
                 body.simple = False
             return Model(spec)
@@ -256,7 +258,7 @@ def _compiled(source: str | os.PathLike[str] | mujoco.MjSpec | mujoco.MjModel) -
         if isinstance(error, ModelError):
             raise
         line = " ".join(str(error).split())
-        raise ModelError(f"MuJoCo refuses the model: {line}") from error
+        raise ModelError(f"MuJoCo cannot load the model: {line}") from error
 
 
 def _is_compiled(source: Any) -> bool:

@@ -89,9 +89,9 @@ def test_only_the_latest_state_can_be_stepped() -> None:
     first = external.reset(jax.random.key(0))
     action = np.zeros((B, 2), np.float32)
     external.step(first, action)
-    with pytest.raises(StaleStateError, match="continue from its latest state"):
+    with pytest.raises(StaleStateError, match="continue from the latest state"):
         external.step(first, action)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="continue from its latest state"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="continue from the latest state"):
         jax.block_until_ready(jax.jit(external.step)(first, action))
 
 
@@ -104,7 +104,7 @@ class TestRefusals:
         external = ExternalWorlds(Deaf(sync(AutoresetMode.NEXT_STEP)))
         state = external.reset(jax.random.key(0))
         push = np.array([[1, 0], [-1, 0], [-1, 0]], np.float32)
-        with pytest.raises(ConfigError, match="give it the reset mode SAME_STEP"):
+        with pytest.raises(ConfigError, match="use its reset mode SAME_STEP"):
             for _ in range(5):
                 state, _ = external.step(state, push)
 

@@ -219,13 +219,13 @@ class TestVariation:
             ({"variation": {"dof_dampin": np.ones((B, 1))}}, "did you mean 'dof_damping'"),
             ({"variation": {"dof_damping": np.ones(1)}}, r"has shape \(1,\); give \(3, 1\)"),
             ({"variation": [1.0]}, "give a dict of fields"),
-            ({"variation": good, **some}, "cannot change what varies"),
+            ({"variation": good, **some}, "cannot change the fields that vary"),
         ]
         for options, message in cases:
             with pytest.raises(VariationError, match=message):
                 env.reset(options=options)
         drawn = worldline.Worlds(worlds.env, B, domain=lambda key, model, ranges: {})
-        with pytest.raises(VariationError, match="from a domain; give one or the other"):
+        with pytest.raises(VariationError, match="from a domain; give a variation or a domain"):
             VectorEnv(drawn).reset(seed=0, options={"variation": good})
 
 

@@ -91,5 +91,5 @@ def test_ppo_learns_from_it() -> None:
 
 
 def test_discrete_actions_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match=r"the actions of CartPole-v1 are Discrete\(2"):
+    with pytest.raises(ConfigError, match=r"the action space of CartPole-v1 is Discrete\(2"):
         from_gymnax(gymnax.make("CartPole-v1")[0])

@@ -142,5 +142,5 @@ def test_refusals() -> None:
     engine = Env(
         toys.Puck(), lambda model, reads: worldline.physics.make_physics("fake", model, reads)
     )
-    with pytest.raises(ConfigError, match="a file cannot hold the engine"):
+    with pytest.raises(ConfigError, match="a file cannot store the engine"):
         record_dataset(engine, policy, "toys/other-v0", 1)

@@ -404,7 +404,7 @@ class TestRefusals:
         without = worldline.Worlds(worldline.Env(toys.Puck(), "warp"), B)
         with pytest.raises(ConfigError, match="'warp' has no derivatives; leave requires_grad out"):
             WorldlineWrapper(without, requires_grad=True)
-        with pytest.raises(ConfigError, match="set from_pixels as well"):
+        with pytest.raises(ConfigError, match="set from_pixels too"):
             WorldlineWrapper(of, pixels_only=True)
         with pytest.raises(TaskError, match="did you mean 'gym/ant'"):
             WorldlineEnv("gym/amt")
@@ -423,5 +423,5 @@ class TestRefusals:
 
     def test_of_a_tensordict_without_worlds(self, grid: WorldlineWrapper) -> None:
         bare = grid.rand_action(grid.reset()).exclude("world")
-        with pytest.raises(ConfigError, match="no 'world'; give what reset or step returned"):
+        with pytest.raises(ConfigError, match="no 'world'; give one that reset or step returned"):
             grid.step(bare)

@@ -91,7 +91,7 @@ def test_a_run_is_resumed(run, capsys):
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [16, 32]
     assert cli.main(["resume", "run", "--steps", "31"]) == 2
-    assert "steps is 31, but the run has taken 32 already" in capsys.readouterr().err
+    assert "steps is 31, but the run has already taken 32" in capsys.readouterr().err
 
 
 def test_a_run_is_rendered(run, capsys, monkeypatch):
@@ -135,7 +135,7 @@ def test_a_video_is_what_the_options_say(run, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--size 720", "size is '720'; give lines, as 720p, or height x width, as 480x640"),
+        ("--size 720", "size is '720'; give a height, for example 720p, or height x width"),
         ("--out a.avi", "out is 'a.avi'; give a file that ends in .mp4"),
         ("--camera front", "the model has no camera 'front'"),
         ("--worlds 0", "worlds is 0; give 1 or more"),
@@ -169,7 +169,7 @@ def test_options_stand_before_or_behind_the_task(command, capsys):
 BAD = {
     "nosuch": "there is no command 'nosuch'",
     "trian gym/ant": "there is no command 'trian'; did you mean 'train'?",
-    "train": "needs a TASK, such as gym/ant or your_file.py:YourTask; `worldline list` names",
+    "train": "needs a TASK, for example gym/ant or your_file.py:YourTask; `worldline list` lists",
     "train gym/anr": "there is no task 'gym/anr'; did you mean 'gym/ant'",
     "train --steps 5 gym/anr": "there is no task 'gym/anr'; did you mean 'gym/ant'",
     "train robot/reach --stepz 5": "takes no '--stepz'; did you mean '--steps'",
@@ -195,7 +195,7 @@ BAD = {
     "train robot/reach --physics nativ": "there is no physics engine 'nativ'; did you mean 'nati",
     "train robot/reach --task.episode-length 0": "give episode_length",
     "train robot/reach --task.control-timestep 0.015": "0.015 s is no multiple of the model's time",
-    "train gym/ant --task.xml-file ./broken.xml": "MuJoCo refuses the model: XML Error: invalid ke",
+    "train gym/ant --task.xml-file ./broken.xml": "MuJoCo cannot load the model: XML Error:",
     "train gym/ant --task.xml-file ./none.xml": "no MJCF file at 'none.xml'; give a path",
     "train gym/ant --task.frame-skip 0": "frame_skip is 0; give 1 or more",
     "train gym/ant --task.frame-skip 4294967300": "frame_skip is 4294967300; give 2147483647 at mo",
@@ -299,8 +299,8 @@ UNFIT = "the config.json of 'run' (worldline 0.1.0) does not fit: "
         "an option that is no more": f"{UNFIT}'gravity' of the task is unknown",
         "a task that is no more": f"{UNFIT}there is no task 'robot/reech'; did you mean ",
         "an engine that is no more": f"{UNFIT}there is no physics engine 'newton'",
-        "options that are none": "'run' is no training run: its config.json lacks 'options'; give",
-        "somebody else's configuration": "'run' is no training run: its config.json lacks 'code",
+        "options that are none": "'run' is not a training run: its config.json has no 'options'",
+        "somebody else's configuration": "'run' is not a training run: its config.json has no 'co",
     }.items(),
 )
 def test_a_run_that_cannot_be_used_is_an_error_of_one_line(command, what, message, run, capsys):

@@ -323,7 +323,7 @@ def test_the_command_writes_a_file_once(folder, capsys):
 @pytest.mark.parametrize(
     ("mjcf", "motors", "says"),
     [
-        ("<mujoco><worldbody>", False, "MuJoCo refuses the model"),
+        ("<mujoco><worldbody>", False, "MuJoCo cannot load the model"),
         ("<mujoco/>", False, "has no joints"),
         ("<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>", False,
          "has no actuators, so that a policy could do nothing"),

@@ -66,7 +66,7 @@ def test_a_killed_run_goes_on_and_a_done_one_is_not_done_again(standin, capsys):
     Path("all/calls").unlink()
     assert sweep(COMMAND, standin) == 0
     out, err = capsys.readouterr()
-    assert "2 of 4 runs are done already" in err
+    assert "2 of 4 runs are already done" in err
     assert len(Path("all/calls").read_text().splitlines()) == 2
     for rate, seed in itertools.product((1, 2), (0, 1)):
         path = f"all/robot-reach/learning-rate={rate}/seed-{seed}"
@@ -85,7 +85,7 @@ def test_more_values_may_be_added_and_other_options_not(standin, capsys):
     wider = [it.replace("=1,2", "=1,2,3").replace("0-1", "0-2") for it in COMMAND]
     capsys.readouterr()
     assert sweep(wider, standin) == 0
-    assert "4 of 9 runs are done already" in capsys.readouterr().err
+    assert "4 of 9 runs are already done" in capsys.readouterr().err
     with pytest.raises(WorldlineError, match="the sweep in 'all' has the options 'none'"):
         sweep([*COMMAND, "--steps", "7"], standin)
 
@@ -117,7 +117,7 @@ def test_seeds_in_a_row_are_one_run():
         ("robot/reach --out a --set learning-rate", "set is 'learning-rate'"),
         ("robot/reach --out a --set lerning-rate=1", "did you mean '--learning-rate'"),
         ("robot/reach --out a --set learning-rate=fast", "fast"),
-        ("robot/reach --out a --seed 3", "a sweep gives --seed itself"),
+        ("robot/reach --out a --seed 3", "worldline sweep sets --seed itself"),
         ("robot/reach --out a --optuna x --set learning-rate=1,2", "Optuna needs a range"),
     ],
 )

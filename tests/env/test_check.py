@@ -69,7 +69,7 @@ def test_action_bounds():
     assert "action_bounds are -inf and 1.0 for action 0; give finite ones" in first
     assert "-1.0 and inf for action 1" in second
     (line,) = problems(Reversed)
-    assert "1.0 and -1.0 for action 0; the lowest action must come first" in line
+    assert "1.0 and -1.0 for action 0; the first must be less than" in line
 
 
 class DrawsFromNumPy(Good):
@@ -98,12 +98,12 @@ class RewardsInPython(Good):
 def test_functions_that_do_not_repeat_themselves():
     (line,) = problems(DrawsFromNumPy)
     assert (
-        ".start gives two answers for the same arguments; draw random numbers from the key" in line
+        ".start returns two different results for the same arguments; draw random numbers" in line
     )
     (line,) = problems(CountsInPython)
-    assert ".observe gives two answers" in line
+    assert ".observe returns two different results" in line
     (line,) = problems(RewardsInPython)
-    assert ".outcome gives two answers" in line
+    assert ".outcome returns two different results" in line
 
 
 class GrowsInPython(Good):
@@ -124,10 +124,10 @@ class ObservesWhole(Good):
 
 def test_observations_that_change_shape_or_dtype():
     lines = problems(GrowsInPython)
-    assert "observe gives float32[3], then float32[4] for the same arguments" in lines[0]
-    assert "observe gives float32[3] and at other times float32[2]; keep to one" in lines[1]
+    assert "observe returns float32[3], then float32[4] for the same arguments" in lines[0]
+    assert "observe returns float32[3], but at other times float32[2]" in lines[1]
     (line,) = problems(ObservesWhole)
-    assert "observe gives int32[2] and at other times float32[2]" in line
+    assert "observe returns int32[2], but at other times float32[2]" in line
 
 
 class ForgetsAPart(Good):
@@ -141,7 +141,9 @@ class ForgetsAPart(Good):
 @pytest.mark.parametrize("context", [(), ("gravity",)])
 def test_observations_that_lose_a_part(context):
     ForgetsAPart.counter = itertools.count()
-    with pytest.raises(TaskError, match=r"observe gives \{'state': .* and at other times .*speed"):
+    with pytest.raises(
+        TaskError, match=r"observe returns \{'state': .* but at other times .*speed"
+    ):
         check_env(Env(ForgetsAPart(), context=context))
 
 
@@ -235,17 +237,19 @@ class MeasuresNothing(Good):
 def test_numbers_that_are_not_finite():
     for engine in ("native", "fake"):
         (line,) = problems(StartsNowhere, engine)
-        assert "start gives a state that MuJoCo refuses (not finite, or above 1e10)" in line
+        assert (
+            "start returns a state that MuJoCo cannot simulate (not finite, or above 1e10)" in line
+        )
     assert any(
         "inf at index 0 at a start; an observation must be finite" in x
         for x in problems(ObservesNothingAtRest)
     )
     for line in problems(ObservesNothing):
-        assert "observe gives nan at index 2 after 3 steps of" in line
+        assert "observe returns nan at index 2 after 3 steps of" in line
     for line in problems(RewardsNothing):
-        assert "outcome gives a reward of inf after 2 steps of" in line
+        assert "outcome returns a reward of inf after 2 steps of" in line
     for line in problems(MeasuresNothing):
-        assert "outcome gives the metric 'root' of nan after 1 step of" in line
+        assert "outcome returns the metric 'root' of nan after 1 step of" in line
 
 
 class Extreme(Good):
@@ -309,7 +313,7 @@ class SeesTheCompiler(Good):
 
 def test_a_step_that_differs_under_jit():
     assert any(
-        ".observe gives another answer inside jax.jit" in x for x in problems(SeesTheCompiler)
+        ".observe returns a different result inside jax.jit" in x for x in problems(SeesTheCompiler)
     )
 
 
@@ -330,7 +334,7 @@ class SeesTheOthers(Good):
 
 def test_worlds_that_see_each_other():
     (line,) = problems(SeesTheOthers)
-    assert ".observe gives a world another answer alone than among 24 worlds" in line
+    assert ".observe returns a different result for a world alone than among 24 worlds" in line
 
 
 LEGS = """
@@ -396,7 +400,9 @@ class Constant(Good):
 
 def test_warnings():
     (line,) = warnings(SameStart)
-    assert line == "SameStart.start gives every key the same start; draw some of it from the key"
+    assert (
+        line == "SameStart.start returns the same start for every key; draw some of it with the key"
+    )
     (line,) = warnings(Constant)
     assert "the same number at index 0, 3, 4 of 'state' all the time" in line
     (line,) = warnings(functools.partial(Good, wall=-10.0))

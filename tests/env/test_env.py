@@ -169,14 +169,14 @@ def good_outcome(**parts: Any) -> Outcome:
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
-        ({"start": lambda self, key: (0, 0)}, r"start gives a tuple; it must give a Start"),
+        ({"start": lambda self, key: (0, 0)}, r"start returns a tuple; it must return a Start"),
         (
             {"start": lambda self, key: Start(qpos=jnp.zeros(3), qvel=jnp.zeros(2))},
-            r"start gives qpos of shape \(3,\); the model's is \(2,\)",
+            r"start returns qpos of shape \(3,\); the model needs \(2,\)",
         ),
         (
             {"start": lambda self, key: Start(qpos=jnp.zeros(2), qvel=jnp.zeros(1))},
-            r"start gives qvel of shape \(1,\); the model's is \(2,\)",
+            r"start returns qvel of shape \(1,\); the model needs \(2,\)",
         ),
         (
             {
@@ -184,19 +184,19 @@ def good_outcome(**parts: Any) -> Outcome:
                     qpos=jnp.zeros(2), qvel=jnp.zeros(2), inputs={"ctrl": jnp.zeros(3)}
                 )
             },
-            r"start gives ctrl of shape \(3,\); the model's is \(2,\)",
+            r"start returns ctrl of shape \(3,\); the model needs \(2,\)",
         ),
         (
             {"control": lambda self, action, physics, memory: action[:1]},
-            r"control gives ctrl of shape \(1,\); the model's is \(2,\)",
+            r"control returns ctrl of shape \(1,\); the model needs \(2,\)",
         ),
         (
             {"outcome": lambda self, *_: (0.0, False)},
-            "outcome gives a tuple; it must give an Outcome",
+            "outcome returns a tuple; it must return an Outcome",
         ),
         (
             {"outcome": lambda self, *_: good_outcome(reward=jnp.zeros(2), memory=jnp.int32(0))},
-            r"outcome gives a reward of shape \(2,\); it must be a scalar",
+            r"outcome returns a reward of shape \(2,\); it must be a scalar",
         ),
         (
             {
@@ -204,11 +204,11 @@ def good_outcome(**parts: Any) -> Outcome:
                     terminated=jnp.zeros(1), memory=jnp.int32(0)
                 )
             },
-            r"outcome gives a terminated of shape \(1,\); it must be a scalar",
+            r"outcome returns a terminated of shape \(1,\); it must be a scalar",
         ),
         (
             {"outcome": lambda self, *_: good_outcome(memory=jnp.float32(0))},
-            r"outcome changes the memory's structure, from int32\[\] to float32\[\]; shapes and",
+            r"outcome changes the memory's structure from int32\[\] to float32\[\]; it must",
         ),
         (
             {"outcome": lambda self, *_: good_outcome(memory={"a": jnp.int32(0)})},
@@ -224,7 +224,7 @@ def test_a_task_that_breaks_its_contract(functions, message):
 def test_a_field_or_an_input_that_does_not_exist():
     with pytest.raises(ModelError, match=r"'xpo' is not an MjData field.*'xpos'"):
         Env(broken(fields=("xpo",)), "fake")
-    with pytest.raises(ModelError, match=r"'ctl' is no input of the physics.*'ctrl'"):
+    with pytest.raises(ModelError, match=r"the physics has no input 'ctl'.*'ctrl'"):
         Env(broken(control=lambda self, action, physics, memory: {"ctl": action}), "fake")
 
 

@@ -117,11 +117,14 @@ class NamedPuck(toys.Puck):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("size", r"of 'state' has 5 numbers \(position 2, velocity 3\), and the vector \(4,\)"),
+        (
+            "size",
+            r"of 'state' has 5 numbers \(position 2, velocity 3\), but the vector has shape \(4,\)",
+        ),
         ("twice", r"of 'state' has 'position' twice; give each part a name of its own"),
         ("key", r"has 'steak', which is no part of its observation; did you mean 'state'"),
         ("offset", r"offset of 'velocity' has 3 numbers; give 2"),
-        ("actuators", r"'push' has 2 numbers and 1 actuators; name one actuator a number"),
+        ("actuators", r"'push' has 2 numbers and 1 actuators; name one actuator for each number"),
     ],
 )
 def test_a_declaration_that_does_not_fit_is_refused_by_name(wrong, message):

@@ -55,7 +55,7 @@ def test_ranges_of_another_shape_are_refused():
         def adapt(self, ranges, total):
             return {"falls": total[:2]}
 
-    with pytest.raises(TaskError, match=r"Wrong\.adapt turns ranges .*\[3\].*\[2\]"):
+    with pytest.raises(TaskError, match=r"Wrong\.adapt changes the ranges .*\[3\].*\[2\]"):
         worldline.Env(Wrong())
 
 

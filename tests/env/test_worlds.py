@@ -529,7 +529,7 @@ def test_errors_say_what_and_the_mend():
     with pytest.raises(ConfigError, match="episode_length is -2; give steps, or 0 for no limit"):
         Worlds(env, 1, -2)
     worlds = Worlds(env, 3)
-    with pytest.raises(ConfigError, match=r"\(2,\) keys for 3 worlds; give one, or B"):
+    with pytest.raises(ConfigError, match=r"the keys have shape \(2,\); give one key, or 3 keys"):
         worlds.reset(jax.random.split(jax.random.key(0), 2))
     state = worlds.reset(jax.random.key(0))
     with pytest.raises(ActionError, match=r"shape \(2,\); this environment takes \(3, 2\)"):

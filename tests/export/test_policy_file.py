@@ -138,7 +138,7 @@ def test_no_part_of_a_file_passes_for_a_policy(tmp_path):
     for length in range(0, len(content), 97):
         path.write_bytes(content[:length])
         with pytest.raises(
-            RunError, match=r"is damaged \(.*worldline resume. of its run writes it again"
+            RunError, match=r"is damaged \(.*worldline resume. with its run writes it again"
         ):
             worldline.load_policy(tmp_path)
 
@@ -178,7 +178,7 @@ def test_a_policy_of_another_version_is_refused(tmp_path, version):
     about = str(arrays["about"]).replace('"format": 3', f'"format": {version}')
     arrays["about"] = np.array(about)
     np.savez(path, **arrays)
-    message = f"has format {version}, and this version reads 3; use the version"
+    message = f"has format {version}, but this version reads format 3; use the version"
     with pytest.raises(RunError, match=message):
         worldline.load_policy(path)
 
@@ -191,7 +191,7 @@ def test_a_policy_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match="No space left on device; make room, or give --out"):
+    with pytest.raises(RunError, match="No space left on device; free some space, or give --out"):
         save_policy(tmp_path, make_policy(1))
     assert [file.name for file in tmp_path.iterdir()] == ["policy.npz"]
     jax.tree.map(np.testing.assert_array_equal, worldline.load_policy(tmp_path), before)
@@ -233,7 +233,7 @@ def test_a_kill_leaves_a_whole_policy(tmp_path, delay):
 def test_why_a_file_cannot_be_loaded_is_told_apart(tmp_path, monkeypatch):
     path = tmp_path / "policy.npz"
     np.savez(path, weights=np.zeros(3))
-    with pytest.raises(RunError, match=r"no 'about.*': it is no policy, or a part of one; give"):
+    with pytest.raises(RunError, match=r"no 'about.*': so it is not a complete policy; give"):
         worldline.load_policy(path)
     save_policy(tmp_path, make_policy())
 
@@ -241,5 +241,5 @@ def test_why_a_file_cannot_be_loaded_is_told_apart(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("pathlib.Path.open", denied)
-    with pytest.raises(RunError, match="cannot be read: Permission denied; ask its owner"):
+    with pytest.raises(RunError, match="cannot be read: Permission denied; check the permissions"):
         worldline.load_policy(path)

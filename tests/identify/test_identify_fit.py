@@ -84,9 +84,9 @@ def test_the_interval_is_that_of_the_closed_form():
 def test_what_a_log_does_not_tell_is_refused_by_name():
     model, log = recording(SLEDGE, 60, 1e-4, 3, substeps=2)
     both = find_parameters(model, ["body_mass", "actuator_gear:push[0]"])
-    with pytest.raises(ConfigError, match="only a mixture of body_mass:sledge, actuator_gear"):
+    with pytest.raises(ConfigError, match="only a combination of body_mass:sledge, actuator_gear"):
         fit(model, log, both)
-    with pytest.raises(ConfigError, match="does not tell 'geom_friction:ball'"):
+    with pytest.raises(ConfigError, match="does not determine 'geom_friction:ball'"):
         named = Model(SLEDGE.replace("<geom size", '<geom name="ball" size', 1))
         fit(named, log, find_parameters(named, ["geom_friction:ball"]))
 

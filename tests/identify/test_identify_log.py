@@ -59,7 +59,7 @@ JUMP = 0.01 * np.arange(ROWS) + 0.1 * (np.arange(ROWS) > 7)
         ({"velocity.elbow": np.ones(ROWS)}, "no column 'velocity.shoulder'"),
         ({"elbow": NAN}, "line 5: column 'elbow' has 'nan'"),
         ({"elbow": ["1"] * 19 + ["1,5"]}, "line 21: column 'elbow' has '1,5'"),
-        ({"time": JUMP}, "line 10: column 'time' goes from 0.07 to 0.18 s where others go 0.01"),
+        ({"time": JUMP}, "line 10: 'time' goes from 0.07 to 0.18 s, but other rows are 0.01"),
         ({"time": 0.003 * np.arange(ROWS)}, "0.003 s apart, no multiple of the model's.* 0.002 s"),
     ],
 )

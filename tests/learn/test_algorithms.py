@@ -25,5 +25,7 @@ def test_ppo_and_sac_are_there():
 def test_what_is_no_algorithm_is_told():
     with pytest.raises(ConfigError, match="no algorithm 'poo'; did you mean 'ppo'"):
         find_algorithm("poo")
-    with pytest.raises(ConfigError, match="a dict configures no algorithm; give one of PPOConfig"):
+    with pytest.raises(
+        ConfigError, match="a dict is not the configuration of an algorithm; give one of PPOConfig"
+    ):
         name_of_algorithm({})

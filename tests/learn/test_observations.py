@@ -65,8 +65,8 @@ def test_a_vector_of_any_dtype_is_checked_and_learnt_from(dtype: str, alone: boo
 
 
 NO_VECTORS = {
-    "(), and networks read vectors; give x[None] for a number": lambda state: state.qpos[0],
-    "(2, 2), and networks read vectors": lambda state: jnp.outer(state.qpos, state.qvel),
+    "(), but networks read vectors; give x[None] for a number": lambda state: state.qpos[0],
+    "(2, 2), but networks read vectors": lambda state: jnp.outer(state.qpos, state.qvel),
 }
 
 
@@ -82,7 +82,7 @@ def test_worlds_show_any_shape_but_a_learner_reads_vectors(message: str) -> None
 
 def test_a_privileged_state_that_the_critic_would_read_by_itself_is_a_vector_too() -> None:
     env = env_of(lambda state: {"state": state.qpos, "privileged_state": state.qvel[None]})
-    with pytest.raises(ConfigError, match=r"'privileged_state' has shape \(1, 2\), and networks"):
+    with pytest.raises(ConfigError, match=r"'privileged_state' has shape \(1, 2\), but networks"):
         learner_of(env, "state")
 
 
@@ -102,4 +102,4 @@ def test_what_no_space_describes_is_refused_by_check_env_and_by_learners(message
     for refuse in (lambda: check_env(env), lambda: learner_of(env, "state")):
         with pytest.raises(TaskError) as error:
             refuse()
-        assert f"Seen.observe gives {message}" in str(error.value)
+        assert f"Seen.observe returns {message}" in str(error.value)

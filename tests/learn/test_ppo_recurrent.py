@@ -295,7 +295,7 @@ def test_a_memory_of_ones_own(tmp_path):
     np.testing.assert_array_equal(
         loaded.step(obs, loaded.start(2))[0], policy.step(obs, policy.start(2))[0]
     )
-    with pytest.raises(ConfigError, match="4 worlds do not divide into 3 minibatches, and with a"):
+    with pytest.raises(ConfigError, match="4 worlds do not divide into 3 minibatches of whole"):
         odd = dataclasses.replace(config, minibatches=3)
         ppo(worlds(), odd, networks=latest_networks).init(jax.random.key(0))
 
@@ -304,8 +304,8 @@ def test_a_memory_of_ones_own(tmp_path):
     ("change", "message"),
     [
         ({"recurrent_size": -1}, "recurrent_size is -1"),
-        ({"minibatches": 3}, "4 worlds do not divide into 3 minibatches, and with a memory"),
-        ({"random_shift": 2}, "images are not augmented for networks with a memory"),
+        ({"minibatches": 3}, "4 worlds do not divide into 3 minibatches of whole worlds"),
+        ({"random_shift": 2}, "networks with a memory do not support image augmentation"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(change, message):

@@ -49,7 +49,7 @@ def optax_allowed() -> Iterator[None]:
         ({"processes": 2}, "processes is 2, but there is no coordinator"),
         ({"coordinator": "auto", "process": 0}, "process is 0, but there is no coordinator"),
         ({"coordinator": "node1"}, "coordinator is 'node1'; give host:port"),
-        ({"coordinator": "node1:1234", "processes": 2}, "give processes, and process"),
+        ({"coordinator": "node1:1234", "processes": 2}, "also give processes"),
         ({"coordinator": "a:1", "processes": 2, "process": 2}, "process is 2 of 2; give 0 to 1"),
     ],
 )

@@ -129,8 +129,8 @@ def test_it_goes_on_after_a_failure_as_often_as_allowed(tmp_path, program):
     done = launched("fail,killed,done,never", tmp_path, 5, program)
     lines = done.stderr.splitlines()
     assert done.returncode == 0
-    assert "it goes on from the last checkpoint, and 4 times more" in lines[0]
-    assert "SIGKILL; it goes on from the last checkpoint, and 3 times more" in lines[1]
+    assert "starting again from the last checkpoint (4 restarts left)" in lines[0]
+    assert "SIGKILL; starting again from the last checkpoint (3 restarts left)" in lines[1]
     assert len(lines) == 2
     assert done.stdout.split() == ["never"]
     assert launched("fail,fail,never", tmp_path, 1, program).returncode == 1
@@ -174,9 +174,12 @@ def test_options_of_the_launcher_are_taken_out():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"local": True}, "local needs processes: how many to start"),
-        ({"restarts": 1}, "restarts is 1, and needs local"),
-        ({"local": True, "processes": 2, "process": 1}, "process number are chosen"),
+        ({"local": True}, "local needs the number of processes"),
+        ({"restarts": 1}, "restarts is 1, which works only with local"),
+        (
+            {"local": True, "processes": 2, "process": 1},
+            "local sets the coordinator and the process number",
+        ),
         ({"local": True, "processes": 2, "coordinator": "a:1"}, "coordinator .* are chosen"),
     ],
 )

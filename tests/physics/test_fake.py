@@ -152,7 +152,7 @@ def test_errors_are_those_of_every_engine():
     physics = FakePhysics(MODELS["PUCK"])
     with pytest.raises(VariationError, match="'body_mas'"):
         physics.start(jnp.zeros(2), jnp.zeros(2), {"body_mas": jnp.ones(2)}, {})
-    with pytest.raises(ModelError, match="'ctl' is no input of the physics"):
+    with pytest.raises(ModelError, match="the physics has no input 'ctl'"):
         physics.start(jnp.zeros(2), jnp.zeros(2), {}, {"ctl": jnp.ones(2)})
 
 

@@ -164,7 +164,7 @@ def test_no_field_shows_what_other_worlds_left(name, refresh, persistent):
 
 
 def test_memory_of_the_solvers_is_no_field():
-    with pytest.raises(ModelError, match=r"'qH' is memory of MuJoCo's solvers.*; take it out"):
+    with pytest.raises(ModelError, match=r"'qH' is internal memory of MuJoCo's solvers; remove it"):
         NativePhysics(model(), Reads(("xpos", "qH")))
 
 

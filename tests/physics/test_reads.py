@@ -52,5 +52,5 @@ def test_a_change_has_the_derivative_of_the_difference(engine):
 
 @pytest.mark.parametrize("engine", engines())
 def test_a_change_of_another_field_is_refused(engine):
-    with pytest.raises(ModelError, match=r"change of 'cvel' cannot be read; .* qpos, xpos, xipos"):
+    with pytest.raises(ModelError, match=r"`changes` cannot have 'cvel'; .* qpos, xpos, xipos"):
         make_physics(engine, Model(toys.ARM), Reads((), ("cvel",)))

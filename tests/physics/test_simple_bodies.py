@@ -129,7 +129,7 @@ def test_mujocos_refusal_of_constants_is_raised(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Model, "varying", lambda model, fields: model)
     model = Model(mjcf("free"))
     varied = {"body_ipos": np.full((2, 3), 0.1, np.float32)}
-    line = re.escape("MuJoCo refuses a world's own body_ipos: mj_setConst")
+    line = re.escape("MuJoCo does not accept the values of body_ipos in a world: mj_setConst")
     with pytest.raises(VariationError, match=line + ".*compiled as simple"):
         make_physics("native", model, Reads()).start(
             jnp.asarray(model.qpos0), jnp.zeros(6), varied, {}

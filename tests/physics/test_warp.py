@@ -265,7 +265,7 @@ def test_what_it_lacks_is_named_with_the_engine_that_has_it(
         (toys.MECHANISM, "<connect> and <weld> under RK4"),
         (
             field_models.MODELS["tendon of two trees"],
-            "damped tendons that hold a body which floats",
+            "damped tendons on a single free body",
         ),
     ],
 )
@@ -279,5 +279,5 @@ def test_a_damping_that_varies_is_refused_as_one_that_is_there() -> None:
     physics = WarpPhysics(Model(free))
     start = functools.partial(physics.start, physics.model.qpos0, jnp.zeros(physics.model.nv))
     start({"tendon_stiffness": jnp.ones(1)}, {})
-    with pytest.raises(VariationError, match="lacks damped tendons that hold a body"):
+    with pytest.raises(VariationError, match="lacks damped tendons on a single free body"):
         start({"tendon_damping": jnp.ones(1)}, {})

@@ -27,7 +27,7 @@ def test_cameras_from_texts():
 
 @pytest.mark.parametrize("text", ["front=84", "=64x64", "front=axb", "front=64x", ""])
 def test_texts_that_are_none(text):
-    with pytest.raises(ConfigError, match="is no camera; give a name, or NAME=HEIGHTxWIDTH"):
+    with pytest.raises(ConfigError, match="is not a camera; give NAME, or NAME=HEIGHTxWIDTH"):
         read_cameras([text])
 
 
@@ -40,7 +40,7 @@ def test_what_a_camera_adds():
 def test_cameras_need_an_algorithm_that_sees(capsys):
     arguments = ["train", "suite/cartpole-balance", "--pixels", "fixed=16x16"]
     assert cli.main([*arguments, "--algorithm", "shac"]) == 2
-    assert "--pixels needs --algorithm ppo or sac" in capsys.readouterr().err
+    assert "with --pixels, give --algorithm ppo or sac" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_mujoco_gl_chooses_or_forbids_opengl(monkeypatch):
 
 def test_the_first_way_that_works_draws():
     pool, note = open_pool(["osmesa-of-nobody", RAYS], BALL.mj, [View(-1, 8, 8)], most=2)
-    assert note.startswith("casting rays (")
+    assert note.startswith("ray casting (")
     view = np.array([[0.0, 0, 0.5, 4, 90, -10]] * 3)
     ((colours, _),) = pool.draw({"qpos": ROLLED[:3], "view": view}, np.array([0, 2]))
     assert colours[[0, 2]].any(axis=(1, 2, 3)).all()

@@ -66,11 +66,13 @@ def test_what_is_asked_for_stays():
         (0.1, "480 x 854 instead of 720 x 1280 pixels"),
         (
             0.7,
-            "no shadows, 320 x 480 instead of 720 x 1280 pixels, 15 instead of 30 frames a second",
+            "no shadows, 320 x 480 instead of 720 x 1280 pixels, 15 instead of 30 "
+            "frames per second",
         ),
         (
             9.0,
-            "no shadows, 320 x 480 instead of 720 x 1280 pixels, 10 instead of 30 frames a second",
+            "no shadows, 320 x 480 instead of 720 x 1280 pixels, 10 instead of 30 "
+            "frames per second",
         ),
     ],
 )
@@ -115,7 +117,7 @@ def test_worlds_stand_beside_each_other_and_one_that_ended_stands_still(tmp_path
         MODEL, still, None, tmp_path / "a.png", timestep=1, size=(96, 128), camera=camera,
         beside=others, progress=lambda drawn, total: done.append((drawn, total)),
     )  # fmt: skip
-    assert clip.note == "rendered by casting rays"
+    assert clip.note == "rendered by ray casting"
     assert done[-1] == (8, 8)
     last = imageio.imread(tmp_path / "a.png")[-96:, -128:].astype(int)
     red = (last[..., 0] > 80) & (last[..., 0] > 2 * last[..., 1:].max(axis=-1))

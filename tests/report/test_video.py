@@ -153,7 +153,7 @@ def test_this_machines_own_graphics_or_a_line_that_says_what_to_install(tmp_path
     clip = render_episode(MODEL, ROLL[:1], None, png, timestep=1, size=SIZE, camera=STILL)
     _check_ball(png)
     assert "\n" not in clip.note
-    if clip.note.startswith("rendered by casting rays"):
+    if clip.note.startswith("rendered by ray casting"):
         assert "apt-get install libegl1" in clip.note
     else:
         assert clip.note.startswith("rendered by MuJoCo with ")
@@ -170,7 +170,7 @@ def test_without_working_graphics_a_run_still_ends_with_a_picture(tmp_path, brok
     png = tmp_path / "a.png"
     clip = render_episode(MODEL, ROLL[:1], None, png, timestep=1, size=SIZE, camera=STILL)
     _check_ball(png)
-    assert clip.note.startswith("rendered by casting rays, since EGL failed (")
+    assert clip.note.startswith("rendered by ray casting, since EGL failed (")
     assert "apt-get install libegl1" in clip.note and "\n" not in clip.note
 
 

@@ -142,4 +142,4 @@ def test_an_arm_as_urdf(tmp_path, capsys):
     assert task.model.nu == 3
     assert Model(file).nq == 3
     (warning,) = worldline.check_env(worldline.Env(task)).warnings
-    assert "observe gives the same number at index 7, 10" in warning  # it moves in a plane
+    assert "observe always returns the same number at index 7, 10" in warning  # it moves in a plane

@@ -150,7 +150,7 @@ def test_one_cut_off_is_named_and_the_one_before_is_used(tmp_path, part):
     assert_same(found.state, state_of(1))
     assert found.moment.step == 1
     (note,) = found.notes
-    assert str(newest) in note and "the checkpoint before it is used" in note
+    assert str(newest) in note and "using the checkpoint before it" in note
 
 
 def test_a_damaged_one_is_told_or_harmless(tmp_path):
@@ -173,10 +173,10 @@ def test_another_programs_file_is_told(tmp_path):
     found = last(tmp_path)
     assert found.moment.step == 1
     assert ["no checkpoint" in note for note in found.notes] == [False, True, False]
-    assert "of format 99, and this version reads 2; train it again" in found.notes[0]
+    assert "of format 99, but this version reads format 2; train it again" in found.notes[0]
     (folder / "step-000000000001.npz").unlink()
     with pytest.raises(
-        RunError, match=r"has no whole checkpoint: .*step-000000000004.npz' is of f"
+        RunError, match=r"has no complete checkpoint: .*step-000000000004.npz' is of f"
     ):
         last(tmp_path)
 
@@ -258,7 +258,7 @@ def test_a_part_of_one_is_for_another_state(tmp_path):
         restore_part(tmp_path, "head", state_of(0, width=9).weights)
     with pytest.raises(RunError, match=r"has no part 'tail': .* --init-parts of words, head"):
         restore_part(tmp_path, "tail", state_of(0).words)
-    with pytest.raises(RunError, match="has no checkpoint; give a run that has come to its first"):
+    with pytest.raises(RunError, match="has no checkpoint yet; give a run that has written one"):
         restore_part(tmp_path / "none", "words", state_of(0).words)
 
 
@@ -268,9 +268,7 @@ def test_a_full_disk_costs_the_new_one_alone(tmp_path, monkeypatch):
 
     save(tmp_path, 1)
     monkeypatch.setattr("os.fsync", full)
-    message = (
-        r"cannot write a checkpoint .*: No space left on device; make room, then `worldline re"
-    )
+    message = r"cannot write a checkpoint .*: No space left on device; free some space, then `wo"
     with pytest.raises(RunError, match=message):
         save(tmp_path, 2)
     with CheckpointWriter(tmp_path, CONFIG, VERSIONS) as writer:  # the next one says so, too

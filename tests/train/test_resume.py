@@ -177,7 +177,7 @@ def test_twice_the_steps_are_the_steps_twice(whole, env, learner, tmp_path):
     assert last_state(folder) == last_state(whole)
     assert rows(folder)[:5] == first
     assert RunFolder.open(folder).config["steps"] == 320
-    with pytest.raises(ConfigError, match="steps is 100, but the run has taken 320 already"):
+    with pytest.raises(ConfigError, match="steps is 100, but the run has already taken 320"):
         go_on(env, learner, folder, steps=100)
 
 

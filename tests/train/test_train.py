@@ -251,7 +251,7 @@ def test_the_configuration_of_a_task_comes_back(name, tmp_path):
 
 def test_a_configuration_of_something_else_is_refused(tmp_path):
     folder = RunFolder.create(tmp_path / "run", {"task": "gym/ant", "seed": 1})
-    with pytest.raises(RunError, match=r"is no training run: its config\.json lacks 'code'"):
+    with pytest.raises(RunError, match=r"is not a training run: its config\.json has no 'code'"):
         saved_config(folder)
 
 
@@ -307,7 +307,7 @@ def test_what_a_run_folder_cannot_make_again_it_says(tmp_path, capsys):
         path = train("robot/reach", env, config, PPO).folder
         said = " ".join(capsys.readouterr().err.split())
         why = "the class of its task, Mine, is in no file; put it into a Python file"
-        assert f"cannot make its environment again: {why}; resume it with env=" in said
+        assert f"does not store its environment: {why}; resume it with env=" in said
         with pytest.raises(RunError, match=f"{why}; make it in Python"):
             resume(path, steps=64, quiet=True)
         assert resume(path, steps=64, quiet=True, env=env).steps == 64

@@ -26,15 +26,15 @@ def test_a_grid_of_values():
 @pytest.mark.parametrize(
     ("read", "options", "complaint"),
     [
-        (read_draws, ["gravity"], "'gravity' is no context; give a feature and values"),
-        (read_draws, ["=1"], "is no context"),
-        (read_draws, ["gravity=low:high"], "is no number"),
-        (read_draws, ["gravity=1:2:3"], "is no range; give gravity=low:high"),
+        (read_draws, ["gravity"], "'gravity' is not a context; give a feature and values"),
+        (read_draws, ["=1"], "is not a context"),
+        (read_draws, ["gravity=low:high"], "is not a number"),
+        (read_draws, ["gravity=1:2:3"], "is not a range; give gravity=low:high"),
         (read_draws, ["gravity=1:2", "gravity=3"], "given twice"),
         (read_draws, ["gravity=nan"], "not finite"),
-        (read_grid, ["gravity=1:2"], "no count of values; give gravity=first:last:count"),
-        (read_grid, ["gravity=1:2:2.5"], "no count"),
-        (read_grid, ["gravity=1:2:0"], "no count"),
+        (read_grid, ["gravity=1:2"], "no number of values; give gravity=first:last:count"),
+        (read_grid, ["gravity=1:2:2.5"], "no number of values"),
+        (read_grid, ["gravity=1:2:0"], "no number of values"),
     ],
 )
 def test_what_is_no_context(read, options, complaint):

@@ -207,7 +207,7 @@ def test_two_viewers_see_the_same(page, view, watcher, until):
 
 def test_a_divergence_is_a_banner(page, watcher, monkeypatch):
     monkeypatch.setattr("worldline.watch.watcher._BANNER_S", 1000.0)  # a slow page shows it too
-    do(watcher, lambda: watcher.say("world 1 diverged, and begins again"))
+    do(watcher, lambda: watcher.say("world 1 diverged and was reset"))
     page.get_by_text("world 1 diverged").wait_for()
 
 

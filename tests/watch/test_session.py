@@ -270,7 +270,7 @@ def test_a_saved_state_goes_on_bit_for_bit(session, mjcf, tmp_path):
 def test_what_is_no_state_is_an_error(tmp_path):
     file = tmp_path / "state.npz"
     file.write_bytes(b"PK nothing")
-    with pytest.raises(RunError, match="no state that worldline saved"):
+    with pytest.raises(RunError, match="is not a state that worldline watch saved"):
         load_state(file)
 
 

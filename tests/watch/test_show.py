@@ -115,7 +115,7 @@ def test_episodes_wait_for_the_longest(env, frames):
 def test_what_cannot_be_shown_is_one_line(env):
     with pytest.raises(ConfigError, match="no way to show a int"):
         show(3)
-    with pytest.raises(ConfigError, match="give its env too"):
+    with pytest.raises(ConfigError, match="give env too"):
         show(Trajectory(np.zeros((3, 2)), {}, np.zeros(3), {}))
-    with pytest.raises(ConfigError, match="is no run folder, task or MJCF file"):
+    with pytest.raises(ConfigError, match="is not a run folder, a task or an MJCF file"):
         show("robot/reech")

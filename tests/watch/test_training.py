@@ -35,7 +35,7 @@ def test_a_new_point_arrives_in_the_browser(tmp_path, new_page, until):
         tab = TrainingTab(server.gui, named([slow, fast]), lambda what: what())
         page = new_page(url, [])
         page.get_by_text("4k of 10k steps, 0:00:06 left").wait_for()
-        page.get_by_text("1k of 10k steps, just begun").wait_for()
+        page.get_by_text("1k of 10k steps, just started").wait_for()
         plot = page.locator("canvas:visible").nth(-1)
         plot = page.locator(".uplot:visible").first
         before = plot.screenshot()

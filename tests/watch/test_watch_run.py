@@ -72,7 +72,7 @@ def test_a_taken_port_and_a_run_without_a_policy_are_a_line_each(tmp_path, monke
         others = [str(tmp_path / "alike"), str(tmp_path / "other")]
         watch(str(tmp_path / "run"), WatchConfig(port=port), lines.append, others=others, stop=stop)
     first, second, third = lines
-    assert first.startswith(f"port {port} is taken; the next free one is {port + 1}")
+    assert first.startswith(f"port {port} is taken; using the next free port, {port + 1}")
     assert f"at http://localhost:{port + 1} " in second
     assert third == "  no policy yet: waiting for the run's first evaluation"
 

@@ -94,10 +94,10 @@ class ExternalWorlds:
             )
         action, obs = env.single_action_space, env.single_observation_space
         if not (isinstance(action, gymnasium.spaces.Box) and len(action.shape) == 1):
-            raise ConfigError(f"the actions are {action}; only a Box of one axis can be learned")
+            raise ConfigError(f"the action space is {action}; give a Box with one axis")
         leaves = obs.values() if isinstance(obs, gymnasium.spaces.Dict) else [obs]
         if not all(isinstance(leaf, gymnasium.spaces.Box) for leaf in leaves):
-            raise ConfigError(f"the observations are {obs}; give a Box, or a flat Dict of them")
+            raise ConfigError(f"the observation space is {obs}; give a Box, or a flat Dict of them")
         self.vector = env
         self.num_worlds = int(env.num_envs)
         self.mesh = None  # one process has the environment
@@ -173,8 +173,8 @@ class ExternalWorlds:
         """
         if int(calls) != self._calls:
             raise StaleStateError(
-                f"the state is from call {int(calls)} of the environment, which has taken "
-                f"{self._calls} resets and steps; continue from its latest state"
+                f"the state is from call {int(calls)} of the environment, but its latest state is "
+                f"from call {self._calls}; continue from the latest state"
             )
         obs, reward, terminated, truncated, info = self.vector.step(np.array(action))
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
@@ -196,8 +196,8 @@ class ExternalWorlds:
         for new, old in zip(jax.tree.leaves(fresh), jax.tree.leaves(obs), strict=True):
             if not np.array_equal(new[~rows], old[~rows], equal_nan=True):
                 raise ConfigError(
-                    f"{type(self.vector).__name__} resets more than options['reset_mask'] asks "
-                    "for; give it the reset mode SAME_STEP"
+                    f"{type(self.vector).__name__} ignores options['reset_mask'] and resets other "
+                    "worlds too; use its reset mode SAME_STEP"
                 )
         return fresh
 

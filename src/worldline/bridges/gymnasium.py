@@ -191,7 +191,7 @@ def _environment(
     if isinstance(env, str):
         return registry.make(env, physics, **config)
     if config:
-        raise ConfigError(f"{env} is made already; give {sorted(config)} to its task")
+        raise ConfigError(f"{env} is already made; give the options {sorted(config)} to its task")
     return env
 
 

@@ -41,7 +41,7 @@ class _AsBrax:
         shape = tuple(getattr(space, "shape", ()))
         if not hasattr(space, "low") or len(shape) > 1:
             raise ConfigError(
-                f"the actions of {env.name} are {space}; only a Box of one axis can be learned"
+                f"the action space of {env.name} is {space}; give one with a Box with one axis"
             )
         #: The params, whose fields may vary.
         self.sys = params

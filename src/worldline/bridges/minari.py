@@ -148,7 +148,8 @@ def recovered_env(
             error
             if file is None
             else TaskError(
-                f"the dataset's environment needs its task's file as it was, {file!r}; put it back"
+                f"the dataset's environment needs the file of its task, {file!r}, which has "
+                "changed or is gone; restore it"
             )
         ) from error
     return GymnasiumEnv(env, episode_length=episode_length, render_mode=render_mode)
@@ -162,7 +163,9 @@ def _free_path(name: str) -> Path:
         raise ConfigError(f"the dataset's name is {name!r}; give namespace/name-v0") from None
     path: Path = get_dataset_path(name)
     if path.exists():
-        raise ConfigError(f"there is a dataset {name!r} in {str(path)!r} already; give another")
+        raise ConfigError(
+            f"the dataset {name!r} already exists in {str(path)!r}; give another name"
+        )
     return path
 
 
@@ -170,7 +173,7 @@ def _spec(env: Env, episode_length: int) -> EnvSpec:
     """How Gymnasium makes the environment again."""
     made_of = described(env)
     if missing := made_of["not_rebuilt"]:
-        raise ConfigError(f"nobody could make the dataset's environment again: {missing}")
+        raise ConfigError(f"the dataset could not recover its environment: {missing}")
     kind = type(undisturbed(env.task)[0])
     return EnvSpec(
         id=gymnasium_id(name_of(kind) or kind.__name__),

@@ -72,10 +72,14 @@ def reset_options(worlds: Worlds, options: Mapping[str, Any]) -> tuple[NDArray, 
     env, variation, context = worlds.env, options.get("variation"), options.get("context")
     if variation is not None and worlds.domain is not None:
         raise VariationError(
-            "these worlds draw their variation from a domain; give one or the other"
+            "these worlds draw their variation from a domain; give a variation or a domain, not "
+            "both"
         )
     if context is not None and worlds.context is not None:
-        raise VariationError("these worlds draw their context; give one or the other")
+        raise VariationError(
+            "these worlds draw their context; give the context to `Worlds` or to the reset, not "
+            "both"
+        )
     fields = _check_values("variation", variation, worlds, lambda f: env.model.constant(f).shape)
     features = _check_values("context", context, worlds, lambda feature: ())
     env.context.complete(env.model, features or {})

@@ -106,12 +106,12 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         if shape.numel() != worlds.num_worlds:
             raise ConfigError(
                 f"batch_size {list(shape)} has {shape.numel()} elements for {worlds.num_worlds} "
-                "worlds; give a shape with as many"
+                "worlds; give a shape with this number of elements"
             )
         if frame_skip < 1:
             raise ConfigError(f"frame_skip is {frame_skip}; give 1 to take each action once")
         if pixels_only and not from_pixels:
-            raise ConfigError("pixels_only leaves nothing to observe; set from_pixels as well")
+            raise ConfigError("pixels_only works only with from_pixels; set from_pixels too")
         if requires_grad and not worlds.env.physics.differentiable:
             raise ConfigError(
                 f"the engine {worlds.env.physics.name!r} has no derivatives; leave requires_grad "
@@ -238,7 +238,8 @@ class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
         value = tensordict.get(name, None)
         if value is None:
             raise ConfigError(
-                f"the tensordict has no {name!r}; give what reset or step returned, with an action"
+                f"the tensordict has no {name!r}; give one that reset or step returned, with an "
+                "action"
             )
         return value.reshape(self.worlds.num_worlds, *value.shape[len(self.batch_size) :])
 

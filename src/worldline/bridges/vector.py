@@ -171,7 +171,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         if mode is AutoresetMode.DISABLED and self._waiting.any():
             over = np.flatnonzero(self._waiting)
             raise EpisodeOverError(
-                f"the episodes of {len(over)} worlds are over, that of world {over[0]} first; "
+                f"the episodes of {len(over)} worlds are over (the first is world {over[0]}); "
                 "call reset(options={'reset_mask': terminated | truncated})"
             )
         if mode is AutoresetMode.NEXT_STEP and self._waiting.any():
@@ -196,7 +196,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
     def render(self) -> tuple[NDArray, ...] | None:
         """A picture of each world, `(height, width, 3)` uint8; None without a `render_mode`."""
         if self.render_mode is None:
-            gymnasium.logger.warn("render needs a mode: make the environment with 'rgb_array'")
+            gymnasium.logger.warn(
+                "render needs a mode; make the environment with render_mode='rgb_array'"
+            )
             return None
         state = self._state()
         if self._renderer is None:
@@ -242,7 +244,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
             given: the variation and the context of all worlds; None keeps the present ones.
         """
         if self._current is None and not rows.all():
-            raise ResetNeeded("no world has begun yet; reset all of them first, without a mask")
+            raise ResetNeeded("the worlds have not been reset yet; first call reset without a mask")
         seeded = np.zeros_like(rows)
         if seeds is not None:
             seeded = rows & np.array([seed is not None for seed in seeds])
@@ -279,7 +281,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         """The packed worlds and their stepper, once a reset has begun their episodes."""
         self._check_open()
         if self._current is None:
-            raise ResetNeeded("no world has begun yet; call reset first")
+            raise ResetNeeded("the worlds have not been reset yet; call reset first")
         return self._current
 
     def _check_open(self) -> None:
@@ -315,8 +317,8 @@ def _put_given(state: WorldsState, rows: NDArray, given: Parameters) -> WorldsSt
         for value, old in zip(new, present, strict=True):
             if old.keys() != value.keys():
                 raise VariationError(
-                    f"a reset of some worlds cannot change what varies, now {sorted(old)}, to "
-                    f"{sorted(value)}; give the same fields, or reset all worlds"
+                    f"a reset of some worlds cannot change the fields that vary from {sorted(old)} "
+                    f"to {sorted(value)}; give the same fields, or reset all worlds"
                 )
         new = jax.tree.map(functools.partial(_where_rows, rows), new, present)
     return dataclasses.replace(state, fixed=new)

@@ -27,12 +27,13 @@ from worldline.variation.domain import AbstractDomain
 from worldline.variation.options import read_draws
 
 _ANY_TASK = """\
-Train a policy for a TASK; `worldline list` shows their names. Each task has its own defaults and
+Train a policy for a TASK; `worldline list` lists the tasks. Each task has its own defaults and
 options: see `worldline train TASK --help`."""
 
 _MOST_USED = """
 
-`--algorithm NAME` is ppo (the default), sac or shac. Each has its own options. Most used:
+`--algorithm NAME` is ppo (the default), sac or shac. Each has its own options. The most used
+options are:
 
     --steps 1e6   --seed 1   --seeds 4   --out runs/mine   --resume   --no-video
     --num-worlds 256   --learning-rate 3e-4   --domain medium   --physics native"""
@@ -54,32 +55,34 @@ class EnvSettings:
     physics: str = "native"
     """The physics engine: native (MuJoCo on the CPU), mjx, warp or fake."""
     action_repeat: int = 1
-    """Repeat each action for so many control steps of the task. Rewards add up; images are drawn
-    once."""
+    """Repeat each action for this number of control steps of the task. The rewards are added;
+    images are drawn once."""
     last_action: bool = False
-    """Show the policy its last action."""
+    """Add the last action to the observation."""
     visible: bool = False
-    """Show the policy the values of the context features."""
+    """Add the values of the context features to the observation."""
     pixels: tuple[str, ...] = ()
-    """Train from cameras of the model: their names, as fixed, or front=84x84 (height x width; by
-    default 64x64). The policy sees the images in place of the state, unless actor_obs names both.
-    """
+    """Train from cameras of the model. Give their names, for example fixed, or front=84x84 (height
+    x width; by default 64x64). The policy reads the images in place of the state, unless actor_obs
+    names both."""
     frames: int = 3
-    """The number of latest images that the policy sees."""
+    """The number of latest images in the observation."""
     depth: bool = False
-    """Show the policy distances too."""
+    """Add depth images to the observation."""
     renderer: Literal["auto", "opengl", "warp"] = "auto"
-    """The program that draws the images for the policy."""
+    """The renderer that draws the images for the policy."""
     delay: str = ""
-    """Delay the actions by so many control steps: 2; or 0:2, drawn for each episode."""
+    """Delay the actions by this number of control steps: 2; or 0:2, drawn for each episode."""
     noise: str = ""
-    """Add noise of this standard deviation to the observation: 0.02; or to its parts, each in its
-    own unit: joint_position=0.02,command=0.1. `worldline list` shows a task's parts."""
+    """Add noise with this standard deviation to the observation: 0.02; or to parts of it, each in
+    its own unit: joint_position=0.02,command=0.1. `worldline list --fields TASK` shows the parts.
+    """
     push: str = ""
-    """Push the robot's root body with this force in N, for 0.1 s every 2 to 4 s: 20:60; or another
-    body: torso=20:60."""
+    """Push the robot's root body with this force in N, for 0.1 s every 2 to 4 s: 20:60; or push
+    another body: torso=20:60."""
     history: str = ""
-    """Show the policy so many of the latest measurements: 5; or of parts: joint_position=5."""
+    """Put this number of latest measurements into the observation: 5; or only for some parts:
+    joint_position=5."""
 
     def environment(self, task: Task, draws: Sequence[str] = ()) -> Env:
         """Makes the environment.
@@ -121,8 +124,8 @@ def take_task(argv: list[str]) -> tuple[str | None, list[str]]:
     if {"-h", "--help"} & set(argv):
         return None, argv
     raise TaskError(
-        "worldline train needs a TASK, such as gym/ant or your_file.py:YourTask; `worldline list` "
-        "names those that have names"
+        "worldline train needs a TASK, for example gym/ant or your_file.py:YourTask; `worldline "
+        "list` lists the named tasks"
     )
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 RunPath: TypeAlias = tyro.conf.Positional[Path]
 
-_TRUST_CODE = """Run the copy of the task's file in the run folder, if the file is no longer where
-it was, or has changed. Only for folders whose maker you trust."""
+_TRUST_CODE = """Run the copy of the task's file in the run folder, if the original file has changed
+or is gone. Use this only for folders from people that you trust."""
 
 
 def train(settings: Any) -> None:
@@ -49,13 +49,16 @@ def train(settings: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Resume:
-    """Continue a run that was stopped or killed. On the CPU the result is the same, bit for bit."""
+    """Continue a run that was stopped or killed.
+
+    On the CPU, the result equals that of a run that was never stopped, bit for bit.
+    """
 
     run: RunPath
     """The run folder."""
     steps: Annotated[int, Range(1, 10**15)] | None = None
-    """Train until this number of environment steps in all. By default the number that the run began
-    with."""
+    """Train to this total number of environment steps. By default to the number with which the run
+    began."""
     quiet: bool = False
     """Show no progress."""
     trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
@@ -95,8 +98,8 @@ class _OfRun:
     run: RunPath
     """The run folder."""
     checkpoint: str = "last"
-    """Which policy: last; best, that of the highest evaluation; or the environment steps after
-    which one was evaluated."""
+    """The policy to use: last, best (the highest evaluation), or the number of environment steps of
+    an evaluation."""
     trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
 
     def open(self) -> tuple[RunFolder, Env, Policy]:
@@ -122,17 +125,17 @@ class _OfRun:
 
 @dataclasses.dataclass(frozen=True)
 class Eval(_OfRun):
-    """Evaluate a run's policy on fresh episodes."""
+    """Evaluate a run's policy in new episodes."""
 
     episodes: Count = 20
-    """The number of episodes. With --context, at each point of the grid."""
+    """The number of episodes. With --context, the number at each point of the grid."""
     seed: Seed = 1
     """The random seed of the episodes."""
     domain: str = ""
     """Draw the physics of each episode from this domain, as in `worldline train`."""
     context: tuple[str, ...] = ()
     """Evaluate over a grid of context features: gravity=-5:-15:11 (11 values) or friction=0.5,1.
-    The result is a table; with one or two features, a picture too."""
+    The result is a table, and for one or two features also a picture."""
 
     def execute(self) -> None:
         """Prints the returns with the most likely actions and with random ones."""
@@ -191,30 +194,30 @@ class Eval(_OfRun):
 
 @dataclasses.dataclass(frozen=True)
 class Render(_OfRun):
-    """Make a video and a strip of pictures of a run's policy, and with the extra viewer a page that
-    plays it in a browser.
+    """Make a video and a strip of pictures of a run's policy. With the extra viewer, also make a
+    page that plays the episode in a browser.
 
-    Without --size and --fps it has 720 lines and 30 frames a second if that takes less than 20 s,
-    else fewer; the line that is printed says so.
+    Without --size and --fps, the video has a height of 720 pixels and 30 frames per second if
+    drawing takes less than 20 s. Otherwise both are reduced, and a printed line says so.
     """
 
     seconds: Positive = 10.0
-    """The longest duration of the video."""
+    """The maximum duration of the video."""
     size: str = ""
-    """Lines, as 720p; or height x width in pixels, as 480x640."""
+    """The height, for example 720p; or height x width in pixels, for example 480x640."""
     camera: str = ""
-    """A camera of the model; by default the task's."""
+    """A camera of the model; by default the camera of the task."""
     fps: Positive | None = None
-    """At most so many frames a second."""
+    """The maximum number of frames per second."""
     worlds: Count = 1
-    """Show so many episodes beside each other, in a grid."""
+    """Show this number of episodes side by side, in a grid."""
     out: Path | None = None
-    """The video to write, a file that ends in .mp4; by default, with a strip of pictures, in the
-    run folder."""
+    """The video to write, a file that ends in .mp4. By default the video and a strip of pictures
+    are written to the run folder."""
     seed: Seed = 1
     """The random seed of the episode."""
     stochastic: bool = False
-    """Explore: draw the actions from the policy. By default it takes the most likely ones."""
+    """Draw the actions from the policy. By default it takes the most likely actions."""
     quiet: bool = False
     """Show no progress."""
 
@@ -249,17 +252,20 @@ def _frame_size(text: str) -> tuple[int, int] | None:
         return height, round(height * 8 / 9) * 2
     if both:
         return int(both[1]), int(both[2])
-    raise ConfigError(f"size is {text!r}; give lines, as 720p, or height x width, as 480x640")
+    raise ConfigError(
+        f"size is {text!r}; give a height, for example 720p, or height x width, for example 480x640"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """Watch worlds live in the browser, with their physics under sliders."""
+    """Watch worlds live in the browser, with sliders for their physics."""
 
     what: tyro.conf.Positional[str]
-    """A run folder, whose newest policy acts, also while it trains; a task; or an MJCF file."""
+    """A run folder, a task or an MJCF file. The newest policy of the run acts, also during
+    training."""
     others: tyro.conf.Positional[tuple[str, ...]] = ()
-    """More run folders, whose curves are shown too."""
+    """More run folders; the page shows their curves too."""
     watch: Annotated[WatchConfig, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=WatchConfig
     )
@@ -279,7 +285,7 @@ def _say(line: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Compare:
-    """Compare runs: a table of what they reached and where their settings differ, and a picture."""
+    """Compare runs: a table of their results and of the settings that differ, and a picture."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """The run folders."""
@@ -299,24 +305,24 @@ class Compare:
 
 @dataclasses.dataclass(frozen=True)
 class Export(_OfRun):
-    """Write what a robot needs to run a run's policy: the policy as ONNX, what each number of its
-    observation and action is, the model, and a program that runs it without JAX and Worldline.
+    """Write a folder for a robot: the policy as ONNX, a description of each number of its
+    observation and action, the model, and a program that runs it without JAX and Worldline.
 
-    With `--html FILE`, write a page in its place: recorded episodes to look at from all sides, in
-    one file that needs no server.
+    With `--html FILE`, write a page instead: recorded episodes in 3D, in one file that needs no
+    server.
     """
 
     out: Path | None = None
-    """The folder to write; by default `deploy` in the run folder. Or a file that ends in .onnx: the
-    policy alone."""
+    """The folder to write; by default `deploy` in the run folder. If it ends in .onnx, only the
+    policy is written, to this file."""
     html: Path | None = None
-    """The page to write in place of the folder."""
+    """The page to write instead of the folder."""
     worlds: Count = 4
-    """Worlds on the page, side by side."""
+    """The number of worlds on the page, side by side."""
     seconds: Positive = 20.0
     """Seconds of simulated time on the page."""
     seed: Seed = 1
-    """Decides the starts of the page's episodes."""
+    """The random seed of the page's episodes."""
 
     def execute(self) -> None:
         """Writes the folder or the file, and prints what is in it."""
@@ -337,27 +343,27 @@ class Export(_OfRun):
 
 @dataclasses.dataclass(frozen=True)
 class Record(_OfRun):
-    """Record episodes of a run's policy as a Minari dataset, each of which can be made again."""
+    """Record episodes of a run's policy as a Minari dataset. Each episode can be replayed."""
 
     minari: str = ""
-    """The name of the dataset, namespace/name-v0."""
+    """The name of the dataset: namespace/name-v0."""
     episodes: Count = 100
-    """How many."""
+    """The number of episodes."""
     seed: Seed = 0
-    """The seed of the first episode; the next has one more, and so on."""
+    """The seed of the first episode. The seed of each next episode is one larger."""
     stochastic: bool = False
-    """Draw the actions; by default each is the most likely one."""
+    """Draw the actions from the policy. By default it takes the most likely actions."""
     domain: str = ""
-    """The domain that each episode's physics is drawn from, as in `worldline train`."""
+    """Draw the physics of each episode from this domain, as in `worldline train`."""
     context: tuple[str, ...] = ()
     """Context features and their distributions, as in `worldline train`."""
     num_worlds: Count = 16
-    """How many episodes are made at a time."""
+    """The number of episodes that are simulated at the same time."""
 
     def execute(self) -> None:
         """Writes the dataset, and prints where it is."""
         if not self.minari:
-            raise ConfigError("the dataset needs a name: --minari namespace/name-v0")
+            raise ConfigError("the dataset needs a name; give --minari namespace/name-v0")
         from rich.progress import Progress
 
         from worldline.bridges.minari import record_dataset
@@ -388,13 +394,14 @@ class Record(_OfRun):
 
 @dataclasses.dataclass(frozen=True)
 class Init:
-    """Write a Python file with a task for your robot. It trains at once, and is yours to change."""
+    """Write a Python file with a task for your robot. You can train it at once, and change it."""
 
     robot: tyro.conf.Positional[str]
-    """The robot's MJCF or URDF file; or one of the Menagerie, such as menagerie:unitree_go2, which
-    is downloaded (extra robots)."""
+    """The robot's MJCF or URDF file; or a robot of the Menagerie, for example
+    menagerie:unitree_go2, which is downloaded (extra robots)."""
     out: Path | None = None
-    """The Python file to write. By default it is in this folder and has the name of the MJCF."""
+    """The Python file to write. By default it is in the current folder and has the name of the
+    model."""
     motors: bool = False
     """Add a motor to every hinge and slide, for a model without actuators. A robot with legs gets
     position servos without this option."""
@@ -417,12 +424,12 @@ class List:
     """List the tasks."""
 
     pattern: tyro.conf.Positional[str] = ""
-    """Only those with this text in their name or description; `*` stands for anything."""
+    """List only tasks with this text in their name or description; `*` matches any text."""
     sizes: bool = False
-    """Also sizes of observation and action, actions a second, and engines: this builds each task,
-    which takes some seconds."""
+    """Also show the sizes of observation and action, the control rate, and the engines. This builds
+    each task, which takes some seconds."""
     fields: str = ""
-    """Show what can vary in this task instead: its domains, context features and model fields."""
+    """Show instead what can vary in this task: its domains, context features and model fields."""
 
     def execute(self) -> None:
         """Prints the list."""

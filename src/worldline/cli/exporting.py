@@ -34,7 +34,7 @@ def export_run(
     else:
         training = _training(folder, checkpoint)
         worst = export_folder(place, env, policy, training, run=str(folder.path))
-    yield f"{place}: its actions differ from the policy's by {worst:.1g} at most"
+    yield f"{place}: its actions differ from those of the policy by at most {worst:.1g}"
     space = env.observation_space
     parts = dict(space.spaces) if hasattr(space, "spaces") else {"state": space}
     for name in policy.obs_keys:
@@ -62,7 +62,7 @@ def _next_step(place: Path) -> str:
     unknown += [part["name"] for part in contract["action"]["parts"] if part["kind"] == "task"]
     program = f"python {place / PROGRAM_FILE}"
     if unknown:
-        return f"  only the task knows {', '.join(unknown)}: write them in RobotIO of {program}"
+        return f"  only the task can compute {', '.join(unknown)}: add them to RobotIO in {program}"
     return f"  `{program} --check` repeats an episode of the policy without Worldline"
 
 

@@ -15,22 +15,24 @@ from worldline.settings import Positive, Share, check_settings
 class Identify:
     """Find constants of a model from a log of the robot: masses, damping, friction.
 
-    The log is a CSV file with the columns `time`, `position.JOINT` and `control.ACTUATOR`, and
-    perhaps `velocity.JOINT`.
+    The log is a CSV file with the columns `time`, `position.JOINT` and `control.ACTUATOR`. The
+    columns `velocity.JOINT` are optional.
     """
 
     model: tyro.conf.Positional[str]
-    """The robot's MJCF file; or one of the Menagerie, such as menagerie:franka_fr3."""
+    """The robot's MJCF file; or a robot of the Menagerie, for example menagerie:franka_fr3."""
     log: tyro.conf.Positional[Path]
     """The CSV file."""
     fit: tuple[str, ...] = ()
-    """What to find: joint_damping, joint_frictionloss, joint_armature, joint_stiffness, body_mass,
-    geom_friction, of all objects or as body_mass:forearm; or a number of another field, as
-    actuator_gear:elbow[0]. Several with commas."""
+    """The constants to find, separated by commas: joint_damping, joint_frictionloss,
+    joint_armature, joint_stiffness, body_mass, geom_friction. Without a name they are of all
+    objects; body_mass:forearm is of one object. A number of another field is, for example,
+    actuator_gear:elbow[0]."""
     out: Path | None = None
     """The folder to write; by default the log's name with -identified."""
     segment: Positive = 1.0
-    """Cut the log into segments of about so many seconds, each with a start of its own."""
+    """Cut the log into segments of about this number of seconds. The first state of each segment is
+    fitted too."""
     margin: Share = 0.05
     """Make the domain wider than the 95% intervals by this share of each value."""
 

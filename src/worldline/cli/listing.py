@@ -72,7 +72,7 @@ def fields_of(name: str) -> Iterator[str]:
     """
     task = load_task(name)
     model = task.model
-    yield f"{name}\n\ndomains, for --domain, and what they vary"
+    yield f"{name}\n\ndomains, for --domain, and the fields that they vary"
     for label, domain in task.domains.items():
         yield f"  {label:24} {_spans(domain)}"
     yield from _parts(task)
@@ -94,14 +94,14 @@ def _parts(task: Task) -> Iterator[str]:
     row = "  {:30} {:>3}  {:16} {}"
     for key, parts in task.observation_parts.items():
         use = ", for --noise and --history" if key == STATE else ""
-        yield f"\nparts of {key!r}{use}: numbers, unit, what they are"
+        yield f"\nparts of {key!r}{use}: size, unit, source"
         for part in parts:
             about = f"{part.source} of {', '.join(part.of)}" if part.of else part.source
             if part.scale != 1.0:
                 about = f"{part.scale} times {about}"
             yield row.format(part.name, part.size, part.unit, textwrap.shorten(about, 48))
     if task.action_parts:
-        yield "\naction: numbers, unit, what they are"
+        yield "\naction: size, unit, kind"
         for each in task.action_parts:
             about = f"{each.kind} about {each.base}" if each.base else each.kind
             yield row.format(each.name, each.size, each.unit, about)

@@ -14,25 +14,28 @@ from typing import Any
 
 from worldline.errors import ConfigError, WorldlineError, did_you_mean
 
-_HELP = "`worldline COMMAND --help` shows its options; those of `train` depend on the TASK."
+_HELP = (
+    "`worldline COMMAND --help` shows the options of a command. The options of `train` depend on "
+    "the TASK: `worldline train TASK --help`."
+)
 
 #: Each command, its argument, and the line on it in the usage. The class in `cli.commands` that has
 #: its options and does its work has the same name; `train`, `sweep` and `bench` read theirs
 #: otherwise.
 COMMANDS = {
-    "train": ("TASK", "train a policy; the run folder gets curves, a video and the policy"),
-    "sweep": ("TASK ...", "train over tasks, settings and seeds; one table, one picture"),
+    "train": ("TASK", "train a policy; write curves, a video and the policy to a run folder"),
+    "sweep": ("TASK ...", "train over tasks, settings and seeds; write a table and a picture"),
     "resume": ("RUN", "continue a run that was stopped or killed"),
     "eval": ("RUN", "evaluate the policy of a run in new episodes"),
     "render": ("RUN", "make a video of the policy of a run"),
     "watch": ("RUN ...", "show a run, a task or an MJCF live in the browser"),
-    "record": ("RUN", "record the policy of a run as a Minari dataset"),
+    "record": ("RUN", "record episodes of the policy of a run as a Minari dataset"),
     "compare": ("RUN ...", "compare runs: a table and a picture"),
-    "export": ("RUN", "write what a robot needs to run a policy, or a page that shows it"),
+    "export": ("RUN", "write a policy as ONNX with a program for a robot; or a page that shows it"),
     "identify": ("MODEL LOG", "find masses, damping and friction from a log of the robot"),
     "init": ("ROBOT", "write a Python file with a task for your robot, ready to train"),
-    "list": ("", "list the tasks, or what can vary in one"),
-    "bench": ("NAME", "measure a published figure, with its peers (needs a checkout)"),
+    "list": ("", "list the tasks, or what can vary in one task"),
+    "bench": ("NAME", "measure a published figure again, with other libraries (needs a clone)"),
 }
 
 #: What takes seconds to import, of what a command uses; for the others it is `worldline.train.run`.
@@ -132,7 +135,9 @@ def _bench(argv: list[str]) -> int:
     folder = Path(__file__).resolve().parents[3] / "bench"
     names = sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_"))
     if not names:
-        raise ConfigError("the benchmarks are in the source; run this from a checkout of Worldline")
+        raise ConfigError(
+            "the benchmarks are not in the installed package; run this in a clone of the repository"
+        )
     name, *rest = argv or [""]
     if name in ("-h", "--help"):
         print(f"usage: worldline bench NAME ...\n\nNAME is one of {', '.join(names)}.")

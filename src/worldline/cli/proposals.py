@@ -38,7 +38,9 @@ def range_of(name: str, values: Sequence[str]) -> Range:
         if low < high and parts[2:] in ([], ["log"]) and (low > 0 or not parts[2:]):
             return Range(low, high, bool(parts[2:]))
     text = f"{name}={','.join(values)}"
-    raise ConfigError(f"set is {text!r}; Optuna needs a range, as learning-rate=1e-5:1e-2:log")
+    raise ConfigError(
+        f"set is {text!r}; Optuna needs a range, for example learning-rate=1e-5:1e-2:log"
+    )
 
 
 def search(plan: Plan, run: RunArms) -> tuple[list[Arm], list[str]]:
@@ -53,7 +55,7 @@ def search(plan: Plan, run: RunArms) -> tuple[list[Arm], list[str]]:
             measure.
     """
     if len(plan.tasks) > 1:
-        raise ConfigError(f"Optuna needs one task, and these are {len(plan.tasks)}; give one")
+        raise ConfigError(f"--optuna takes one task, not {len(plan.tasks)}; give one task")
     ranges = {name: range_of(name, values) for name, values in map(values_of, plan.config.settings)}
     study = _study(plan)
     arms: list[Arm] = []
@@ -104,8 +106,8 @@ def _study(plan: Plan) -> Any:
     except Exception as error:  # whatever its storages make of a wrong address
         why = " ".join(str(error).split())
         raise ConfigError(
-            f"Optuna cannot use the storage {plan.config.optuna!r}: {why}; give one, as "
-            "sqlite:///sweep.db"
+            f"Optuna cannot use the storage {plan.config.optuna!r}: {why}; give a URL, for "
+            "example sqlite:///sweep.db"
         ) from error
     # One that goes on must not propose again what it has proposed before.
     study.sampler = optuna.samplers.TPESampler(seed=plan.seeds[0] + len(study.trials))

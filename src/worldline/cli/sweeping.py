@@ -1,4 +1,4 @@
-"""`worldline sweep`: trains over tasks, settings and seeds, and says what came of it.
+"""`worldline sweep`: trains over tasks, settings and seeds, and reports the results.
 
 It starts `worldline train` for each run, and does no training of its own.
 """
@@ -30,28 +30,30 @@ from worldline.settings import Count, check_settings
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Train over tasks, settings and seeds; the result is one table and one picture.
+    """Train over tasks, settings and seeds. The result is one table and one picture.
 
-    The other options are those of `worldline train`, for every run. A sweep that was stopped goes
-    on when the same command is given again: runs that are done are not done again, and one that was
-    killed continues from its last checkpoint.
+    You can also give all options of `worldline train`; they apply to every run. If a sweep was
+    stopped, the same command continues it: finished runs are skipped, and a run that was killed
+    continues from its last checkpoint.
     """
 
     out: Path
     """The folder of the sweep: it gets a run folder for each run, sweep.txt and sweep.png."""
     seeds: str = "0-4"
-    """The seeds: 0-4, or 1,5,7. Seeds in a row train at the same time, in one compiled program."""
+    """The seeds: a range such as 0-4, or a list such as 1,5,7. Consecutive seeds train at the same
+    time, in one compiled program."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set"), tyro.conf.UseAppendAction] = ()
-    """Values of an option of `worldline train`, as learning-rate=1e-4,3e-4. Of several options
-    every combination is trained. With --optuna a range, as learning-rate=1e-5:1e-2:log."""
+    """Values of an option of `worldline train`, for example learning-rate=1e-4,3e-4. With several
+    --set, every combination is trained. With --optuna, give a range, for example
+    learning-rate=1e-5:1e-2:log."""
     jobs: Count = 1
-    """How many runs at a time; each has an equal share of the cores."""
+    """The number of runs at the same time; each gets an equal share of the cores."""
     apart: bool = False
-    """Train each seed in a process of its own."""
+    """Train each seed in its own process."""
     optuna: str = ""
-    """Have Optuna propose the values, and keep them in this storage, as sqlite:///sweep.db."""
+    """Let Optuna propose the values. It stores its trials here, for example sqlite:///sweep.db."""
     trials: Count = 20
-    """How many values Optuna proposes in all."""
+    """The number of settings that Optuna proposes in total."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -140,12 +142,14 @@ def read_plan(argv: Sequence[str]) -> Plan:
     tasks = [it for it in others if it in known or is_reference(it)]
     if not tasks:
         hint = next((did_you_mean(it, known) for it in others if not it.startswith("-")), "")
-        raise ConfigError(f"worldline sweep needs a TASK, such as gym/ant{hint}")
+        raise ConfigError(f"worldline sweep needs a TASK, for example gym/ant{hint}")
     config = parse(Sweep, ours, "worldline sweep")
     arguments = [it for it in others if it not in tasks]
     given = [it for it in arguments if it.partition("=")[0].replace("_", "-") in _GIVEN]
     if given:
-        raise ConfigError(f"a sweep gives {given[0]} itself; see `worldline sweep --help`")
+        raise ConfigError(
+            f"worldline sweep sets {given[0]} itself; do not give it; see `worldline sweep --help`"
+        )
     plan = Plan(list(dict.fromkeys(tasks)), seeds_of(config.seeds), arguments, config)
     _check(plan)
     return plan
@@ -175,7 +179,9 @@ def seeds_of(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise ConfigError(f"seeds is {text!r}; give a range, as 0-4, or seeds, as 1,5,7")
+            raise ConfigError(
+                f"seeds is {text!r}; give a range, for example 0-4, or a list, for example 1,5,7"
+            )
         found += range(int(match[1]), int(match[2] or match[1]) + 1)
     return sorted(set(found))
 
@@ -190,7 +196,7 @@ def values_of(text: str) -> tuple[str, list[str]]:
     found = [value.strip() for value in values.split(",")]
     if not equals or not name.strip("-") or not all(found):
         raise ConfigError(
-            f"set is {text!r}; give an option and its values, as learning-rate=1e-4,3e-4"
+            f"set is {text!r}; give an option and values, for example learning-rate=1e-4,3e-4"
         )
     return name.strip("-").replace("_", "-"), found
 
@@ -226,7 +232,7 @@ def run_arms(
         jobs += [job for job in own if not _is_done(job.folder)]
     total = sum(len(_groups(plan)) for _ in arms)
     if total > len(jobs):
-        _say(f"{total - len(jobs)} of {total} runs are done already")
+        _say(f"{total - len(jobs)} of {total} runs are already done")
     failed: list[str] = []
 
     def ended(done: Done) -> None:
@@ -239,7 +245,7 @@ def run_arms(
     with _Display(jobs) as display:
         commands = [[*program, *job.arguments] for job in jobs]
         if not run_jobs(commands, plan.config.jobs, ended, display.show):
-            _say("stopped; the same command goes on")
+            _say("stopped; the same command continues the sweep")
     return arms, failed
 
 
@@ -307,8 +313,8 @@ def _keep(plan: Plan) -> None:
             if known != mine:
                 raise RunError(
                     f"the sweep in {str(file.parent)!r} has the options "
-                    f"{' '.join(known.get('arguments', ())) or 'none'!r}; give them again, or "
-                    "another --out"
+                    f"{' '.join(known.get('arguments', ())) or 'none'!r}; give the same options, "
+                    "or another --out"
                 )
         file.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(file) as opened:
@@ -332,7 +338,9 @@ def _conclude(plan: Plan, arms: Sequence[Arm]) -> None:
         if any(it.returns.size for it in curves):
             draw_sweep(begun, curves, picture)
     except OSError as error:
-        raise RunError(f"cannot write {str(picture)!r}: {error.strerror}; make room") from error
+        raise RunError(
+            f"cannot write {str(picture)!r}: {error.strerror}; free some disk space"
+        ) from error
     print(f"  table    {table}\n  picture  {picture}")  # noqa: T201
 
 

@@ -46,7 +46,7 @@ class Cameras:
     ) -> None:
         if not views:
             raise ConfigError(
-                'there are no cameras; give some, as {"front": Camera("fixed")}, or leave them out'
+                'cameras is empty; give some, for example {"front": Camera("fixed")}, or None'
             )
         names = [name for name in model.names("camera") if name]
         for view, camera in views.items():
@@ -121,7 +121,7 @@ class Cameras:
         world |= {name: x for name, x in physics.variation.items() if name in CONSTANTS}
         if shared := sorted(self._renderers.shared.intersection(world)):
             raise VariationError(
-                f"this renderer draws all worlds with one {shared[0]}; use renderer='opengl'"
+                f"this renderer cannot vary {shared[0]} between worlds; use renderer='opengl'"
             )
         drawing = _Drawing(self, tuple(world))
         operands = [jnp.asarray(mask, bool), *map(jax.lax.stop_gradient, world.values())]

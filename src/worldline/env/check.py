@@ -102,7 +102,7 @@ def _actions_are_bounded(env: Env) -> Iterator[str]:
     low, high = env.action_low, env.action_high
     if not low.size:
         yield (
-            " has no actions: the model has no actuators; add some, such as <actuator><motor "
+            " has no actions: the model has no actuators; add some, for example <actuator><motor "
             'joint="..." ctrlrange="-1 1"/></actuator>'
         )
     for index in np.flatnonzero(~(np.isfinite(low) & np.isfinite(high))):
@@ -112,8 +112,8 @@ def _actions_are_bounded(env: Env) -> Iterator[str]:
         )
     for index in np.flatnonzero(low >= high):
         yield (
-            f".action_bounds are {low[index]} and {high[index]} for action {index}; the lowest "
-            "action must come first and be less than the highest"
+            f".action_bounds are {low[index]} and {high[index]} for action {index}; the first "
+            "must be less than the second"
         )
 
 
@@ -121,13 +121,13 @@ def _functions_repeat_themselves(calls: _Calls) -> Iterator[str]:
     for name, (first, second) in calls.items():
         if specs_of(first) != specs_of(second):
             yield (
-                f".{name} gives {specs_of(first)}, then {specs_of(second)} for the same "
+                f".{name} returns {specs_of(first)}, then {specs_of(second)} for the same "
                 "arguments; keep what must be remembered in the memory, not in Python"
             )
         elif not _same(first, second):
             yield (
-                f".{name} gives two answers for the same arguments; draw random numbers from the "
-                "key of start alone, and keep what must be remembered in the memory"
+                f".{name} returns two different results for the same arguments; draw random "
+                "numbers only with the key of start, and keep what must be remembered in the memory"
             )
 
 
@@ -138,8 +138,8 @@ def _types_are_right(env: Env, calls: _Calls, later_obs: PyTree) -> Iterator[str
         value = jnp.asarray(getattr(outcome, part))
         if value.shape != () or not jnp.issubdtype(value.dtype, kind):
             yield (
-                f".outcome gives a {part} of {value.dtype}{list(value.shape)}; it must be a scalar "
-                f"of {wanted}"
+                f".outcome returns a {part} of {value.dtype}{list(value.shape)}; it must be a "
+                f"scalar of {wanted}"
             )
     if specs_of(outcome.memory) != specs_of(memory):
         yield (
@@ -149,17 +149,17 @@ def _types_are_right(env: Env, calls: _Calls, later_obs: PyTree) -> Iterator[str
     for value in (*calls["observe"], later_obs):
         observed = specs_of(env.task_specs.obs)
         if specs_of(value) != observed:
-            yield f".observe gives {specs_of(value)} and at other times {observed}; keep to one"
+            yield f".observe returns {specs_of(value)}, but at other times {observed}"
             break
 
 
 def _metrics_are_numbers(calls: _Calls) -> Iterator[str]:
     for name, value in calls["outcome"][0].metrics.items():
         if name in _TAKEN:
-            yield f".outcome gives a metric {name!r}, which Worlds measures itself; rename it"
+            yield f".outcome returns a metric {name!r}, which Worlds measures itself; rename it"
         if np.shape(value) != ():
             yield (
-                f".outcome gives the metric {name!r} a shape of {np.shape(value)}; a metric is "
+                f".outcome returns the metric {name!r} a shape of {np.shape(value)}; a metric is "
                 "one number"
             )
 
@@ -171,11 +171,11 @@ def _starts_are_finite(trial: Trial) -> Iterator[str]:
     start = trial.start
     if start.physics.diverged.any():
         yield (
-            ".start gives a state that MuJoCo refuses (not finite, or above 1e10); give qpos, "
-            "qvel and inputs finite values"
+            ".start returns a state that MuJoCo cannot simulate (not finite, or above 1e10); give "
+            "qpos, qvel and inputs finite values"
         )
     for where, value, _ in _not_finite(trial.first_obs, ~start.physics.diverged):
-        yield f".observe gives {value} at {where} at a start; an observation must be finite"
+        yield f".observe returns {value} at {where} at a start; an observation must be finite"
 
 
 def _simulation_holds(trial: Trial) -> Iterator[str]:
@@ -195,12 +195,12 @@ def _numbers_are_finite(trial: Trial) -> Iterator[str]:
         judged = trial.running & rows & ~trial.states.physics.diverged
         for where, value, bad in _not_finite(trial.obs, judged):
             yield (
-                f".observe gives {value} at {where} {_after(bad)} of {name}; an observation "
+                f".observe returns {value} at {where} {_after(bad)} of {name}; an observation "
                 f"{advice}"
             )
         for what, numbers in {"a reward": trial.reward, **metrics}.items():
             for _, value, bad in _not_finite(numbers, judged):
-                yield f".outcome gives {what} of {value} {_after(bad)} of {name}; it {advice}"
+                yield f".outcome returns {what} of {value} {_after(bad)} of {name}; it {advice}"
 
 
 def _observations_are_in_their_space(trial: Trial) -> Iterator[str]:
@@ -208,23 +208,26 @@ def _observations_are_in_their_space(trial: Trial) -> Iterator[str]:
     for row in range(len(trial.driven_by)):
         obs = jax.tree.map(lambda x: np.asarray(x[row]), trial.start.obs)  # noqa: B023
         if not space.contains(obs):
-            yield f".observe gives {specs_of(obs)} at a start, which is not in {space}; keep to it"
+            yield (
+                f".observe returns {specs_of(obs)} at a start, which is not in {space}; change one "
+                "of them"
+            )
             return
 
 
 def _compiled_functions_are_the_functions(trial: Trial) -> Iterator[str]:
     for name in _differing(trial.results["eager"], trial.results["compiled"]):
         yield (
-            f".{name} gives another answer inside jax.jit than outside; let it depend on its "
-            "arguments alone, not on Python's state"
+            f".{name} returns a different result inside jax.jit than outside; it must depend only "
+            "on its arguments, not on Python's state"
         )
 
 
 def _worlds_are_alone(trial: Trial) -> Iterator[str]:
     for name in _differing(trial.results["compiled"], trial.results["among others"]):
         yield (
-            f".{name} gives a world another answer alone than among {len(trial.driven_by)} worlds; "
-            "let it look at one world's arguments alone"
+            f".{name} returns a different result for a world alone than among "
+            f"{len(trial.driven_by)} worlds; it must use only the arguments of one world"
         )
 
 
@@ -233,14 +236,14 @@ def _nothing_recompiles(trial: Trial) -> Iterator[str]:
         before, after = (_types(state.memory) for state in trial.alone[:2])
         yield (
             f".outcome makes the step compile {trial.traces} times: the memory goes from {before} "
-            f"to {after}; begin with strict types, such as jnp.float32(0) for 0.0"
+            f"to {after}; begin with strict types, for example jnp.float32(0) for 0.0"
         )
 
 
 def _starts_differ(trial: Trial) -> Iterator[str]:
     parts = (trial.start.physics.qpos, trial.start.physics.qvel, trial.start.memory)
     if all((_plain(x) == _plain(x)[:1]).all() for x in jax.tree.leaves(parts)):
-        yield ".start gives every key the same start; draw some of it from the key"
+        yield ".start returns the same start for every key; draw some of it with the key"
 
 
 def _episodes_last(trial: Trial) -> Iterator[str]:
@@ -248,7 +251,7 @@ def _episodes_last(trial: Trial) -> Iterator[str]:
     if first.mean() > 0.5:
         yield (
             f".outcome ends {first.sum()} of {first.size} episodes at their first step; see "
-            "whether start begins where outcome terminates"
+            "whether a start already fulfils the condition for terminated"
         )
 
 
@@ -261,8 +264,8 @@ def _observations_vary(trial: Trial) -> Iterator[str]:
         if constant.size:
             indices = ", ".join(str(i) for i in constant[:8]) + (", ..." * (constant.size > 8))
             yield (
-                f".observe gives the same number at index {indices}{_at(path)} all the time; a "
-                "policy learns nothing from it"
+                f".observe always returns the same number at index {indices}{_at(path)}; a policy "
+                "learns nothing from it"
             )
 
 

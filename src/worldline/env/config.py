@@ -27,7 +27,7 @@ class EnvConfig:
     context: tuple[str, ...] = ()
     """The names of the context features."""
     visible: tuple[str, ...] = ()
-    """The names of those that are part of the observation."""
+    """The names of the context features that are part of the observation."""
     cameras: Mapping[str, Camera] = dataclasses.field(default_factory=dict)
     """Each camera by its name in the observation."""
     renderer: Literal["auto", "opengl", "warp"] = "auto"
@@ -36,9 +36,10 @@ class EnvConfig:
     """Delays, noise and pushes, in the order in which actions and observations pass through them.
     """
     history: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """How many of the latest measurements of each part of the state are seen, where not one."""
+    """The number of latest measurements in the observation, for each part of the state that has
+    more than one."""
     not_stored: tuple[str, ...] = ()
-    """Descriptions of the arguments that no file can store, such as a user's function."""
+    """Descriptions of the arguments that no file can store, for example a user's function."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -125,8 +125,8 @@ class ObservationNoise(_Noise):
                 return obs + self.std * jax.random.normal(memory.key, obs.shape, jnp.float32)
             if STATE in self.std or not task.observation_parts:
                 raise TaskError(
-                    "the observation is an array; give ObservationNoise one number, or names of "
-                    "parts that the task declares"
+                    "the task does not name the parts of its observation; give ObservationNoise "
+                    "one number"
                 )
             return self._by_name(task, memory, {STATE: obs})[STATE]
         return self._by_name(task, memory, obs)

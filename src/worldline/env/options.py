@@ -30,19 +30,20 @@ def read_disturbances(
     """
     found: list[Disturbance] = []
     if noise:
-        form = "a standard deviation, as 0.02 or state=0.02"
+        form = "a standard deviation, for example 0.02 or state=0.02"
         parts = dict(part.rpartition("=")[::2] for part in noise.split(","))
         stds: dict[str, float] = {n: _number("noise", v, float, form) for n, v in parts.items()}
         if "" in stds and len(stds) > 1:
             raise ConfigError(f"noise is {noise!r}; give {form}")
         found.append(ObservationNoise(std=stds.get("", stds)))
     if delay:
-        form = "whole control steps, as 2 or 0:2"
+        form = "whole control steps, for example 2 or 0:2"
         low, high = _ends("delay", delay, int, form)
         found.append(ActionDelay(steps=low if low == high else Choice(range(low, high + 1))))
     if push:
         body, _, force = push.rpartition("=")
-        low, high = _ends("push", force, float, "newtons, as 20:60 or torso=20:60")
+        form = "a force in newtons, for example 20:60 or torso=20:60"
+        low, high = _ends("push", force, float, form)
         found.append(Pushes(body=body or _root(task), force=Uniform(low, high)))
     return tuple(found)
 
@@ -56,7 +57,7 @@ def read_history(task: Task, text: str) -> dict[str, int]:
     """
     if not text:
         return {}
-    form = "control steps, as 5 or joint_position=5"
+    form = "control steps, for example 5 or joint_position=5"
     parts = dict(part.rpartition("=")[::2] for part in text.split(","))
     numbers = {name: _number("history", value, int, form) for name, value in parts.items()}
     if "" in numbers and len(numbers) > 1:
@@ -69,7 +70,7 @@ def _ends(name: str, text: str, kind: Any, form: str) -> tuple[Any, Any]:
     first, _, last = text.partition(":")
     low, high = (_number(name, word, kind, form) for word in (first, last or first))
     if not low <= high:
-        raise ConfigError(f"{name} is {text!r}, from more to less; give {form}")
+        raise ConfigError(f"{name} is {text!r}: the first number is larger; give {form}")
     return low, high
 
 
@@ -77,7 +78,7 @@ def _number(name: str, text: str, kind: Any, form: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise ConfigError(f"{name} has {text!r}; give {form}") from None
+        raise ConfigError(f"{name} contains {text!r}; give {form}") from None
 
 
 def _root(task: Task) -> str:

@@ -208,7 +208,7 @@ def check_parts(task: Task, obs: Any) -> None:
     for key, parts in task.observation_parts.items():
         if key not in shapes:
             raise TaskError(
-                f"{kind}.observation_parts has {key!r}, which is no part of its observation"
+                f"{kind}.observation_parts has {key!r}, but its observation has no such part"
                 f"{did_you_mean(key, shapes)}"
             )
         _check_sizes(f"{kind}.observation_parts of {key!r}", parts, shapes[key])
@@ -221,7 +221,7 @@ def check_parts(task: Task, obs: Any) -> None:
             if each.kind != "task" and len(each.actuators) != each.size:
                 raise TaskError(
                     f"{kind}.action_parts: {each.name!r} has {each.size} numbers and "
-                    f"{len(each.actuators)} actuators; name one actuator a number"
+                    f"{len(each.actuators)} actuators; name one actuator for each number"
                 )
             for name in each.actuators:
                 task.model.id("actuator", name)
@@ -233,11 +233,14 @@ def _check_sizes(
     names = [part.name for part in parts]
     for name in names:
         if names.count(name) > 1:
-            raise TaskError(f"{what} has {name!r} twice; give each part a name of its own")
+            raise TaskError(f"{what} has {name!r} twice; give each part another name")
     sizes = [part.size for part in parts]
     if (sum(sizes),) != shape:
         each = ", ".join(f"{name} {size}" for name, size in zip(names, sizes, strict=True))
-        raise TaskError(f"{what} has {sum(sizes)} numbers ({each}), and the vector {shape}")
+        raise TaskError(
+            f"{what} has {sum(sizes)} numbers ({each}), but the vector has shape {shape}; make "
+            "them equal"
+        )
     for part in parts:
         for field in ("offset", "scale", "noise", "low", "high"):
             value = getattr(part, field, ())
@@ -250,8 +253,8 @@ def _check_sizes(
 def _check_source(kind: str, task: Task, part: ObservationPart) -> None:
     if part.source in ("joint_position", "joint_velocity") and len(part.of) != part.size:
         raise TaskError(
-            f"{kind}.observation_parts: {part.name!r} has {part.size} numbers of {len(part.of)} "
-            "joints; name one joint a number"
+            f"{kind}.observation_parts: {part.name!r} has {part.size} numbers, but {len(part.of)} "
+            "joints; name one joint for each number"
         )
     kinds = _KINDS.get(part.source, ())
     for index, name in enumerate(part.of):

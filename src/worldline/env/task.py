@@ -277,7 +277,7 @@ def check_task(task: Task) -> TaskSpecs:
     name, model, reads = type(task).__name__, task.model, reads_of(task)
     start = jax.eval_shape(lambda key: in_32_bits(task.start(key)), jax.random.key(0))
     if not isinstance(start, Start):
-        raise TaskError(f"{name}.start gives a {type(start).__name__}; it must give a Start")
+        raise TaskError(f"{name}.start returns a {type(start).__name__}; it must return a Start")
     _check_shape(f"{name}.start", "qpos", start.qpos, (model.nq,))
     _check_shape(f"{name}.start", "qvel", start.qvel, (model.nv,))
     for field, value in start.inputs.items():
@@ -290,7 +290,7 @@ def check_task(task: Task) -> TaskSpecs:
         outcome: object = task.outcome(physics, action, physics, begin.memory)
         if not isinstance(outcome, Outcome):
             given = type(outcome).__name__
-            raise TaskError(f"{name}.outcome gives a {given}; it must give an Outcome")
+            raise TaskError(f"{name}.outcome returns a {given}; it must return an Outcome")
         outcome = in_32_bits(outcome)
         memories = (begin.memory, outcome.memory)
         first, second = (in_32_bits(task.observe(physics, m)) for m in memories)
@@ -306,15 +306,20 @@ def check_task(task: Task) -> TaskSpecs:
     for part in ("reward", "terminated"):
         shape = np.shape(getattr(outcome, part))
         if shape != ():
-            raise TaskError(f"{name}.outcome gives a {part} of shape {shape}; it must be a scalar")
+            raise TaskError(
+                f"{name}.outcome returns a {part} of shape {shape}; it must be a scalar"
+            )
     before, after = specs_of(start.memory), specs_of(outcome.memory)
     if after != before:
         raise TaskError(
-            f"{name}.outcome changes the memory's structure, from {before} to {after}; shapes and "
-            "dtypes must stay as `start` made them"
+            f"{name}.outcome changes the memory's structure from {before} to {after}; it must keep "
+            "the shapes and dtypes of `start`"
         )
     if specs_of(first) != specs_of(second):
-        raise TaskError(f"{name}.observe gives {specs_of(first)}, then {specs_of(second)}")
+        raise TaskError(
+            f"{name}.observe first returns {specs_of(first)}, later {specs_of(second)}; it must "
+            "always return the same shapes and dtypes"
+        )
     _check_adapting(task, start.memory)
     given = tuple(field for field in INPUTS if field in {**start.inputs, **inputs})
     return TaskSpecs(dataclasses.replace(reads, inputs=given), first, outcome.metrics, constants)
@@ -329,15 +334,15 @@ def _check_adapting(task: Task, memory: PyTree) -> None:
     after = jax.eval_shape(lambda *x: task.adapt(ranges, task.tally(*x)), memory, terminated)
     if specs_of(after) != specs_of(ranges):
         raise TaskError(
-            f"{type(task).__name__}.adapt turns ranges {specs_of(ranges)} into {specs_of(after)}; "
-            "give those of `start_ranges`, in their shapes and dtypes"
+            f"{type(task).__name__}.adapt changes the ranges from {specs_of(ranges)} to "
+            f"{specs_of(after)}; it must keep the names, shapes and dtypes of `start_ranges`"
         )
 
 
 def _check_shape(function: str, part: str, value: Any, wanted: tuple[int, ...]) -> None:
     shape = np.shape(value)
     if shape != wanted:
-        raise TaskError(f"{function} gives {part} of shape {shape}; the model's is {wanted}")
+        raise TaskError(f"{function} returns {part} of shape {shape}; the model needs {wanted}")
 
 
 def specs_of(tree: PyTree) -> Any:

@@ -187,7 +187,9 @@ class Worlds:
         if key.shape == ():
             key = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(self.num_worlds))
         if key.shape != (self.num_worlds,):
-            raise ConfigError(f"{key.shape} keys for {self.num_worlds} worlds; give one, or B")
+            raise ConfigError(
+                f"the keys have shape {key.shape}; give one key, or {self.num_worlds} keys"
+            )
         fixed = self._per_world(variation), self._per_world(context)
         self.env.context.complete(self.env.model, fixed[1])
         index = jnp.arange(self.num_worlds, dtype=jnp.int32)
@@ -284,13 +286,13 @@ class Worlds:
         first, second = ({} if source is None else source.ranges for source in (domain, context))
         if twice := sorted(first.keys() & second.keys()):
             raise VariationError(
-                f"domain and context both have a range {twice[0]!r}; give the term a name="
+                f"domain and context both have a range {twice[0]!r}; give the term another name="
             )
         own = self.env.task.start_ranges
         if twice := sorted(own.keys() & {**first, **second}.keys()):
             raise VariationError(
-                f"the task's starts have a range {twice[0]!r}, and so does the domain or the "
-                "context; give the term a name="
+                f"the task's starts and the domain or the context both have a range {twice[0]!r}; "
+                "give the term another name="
             )
         return _strong({**first, **second, **own})
 
@@ -300,7 +302,8 @@ class Worlds:
         for name, array in arrays.items():
             if array.shape[:1] != (self.num_worlds,):
                 raise ConfigError(
-                    f"{name!r} has shape {array.shape}; give {self.num_worlds} values, one a world"
+                    f"{name!r} has shape {array.shape}; give {self.num_worlds} values, one for "
+                    "each world"
                 )
         return arrays
 

@@ -181,7 +181,9 @@ def _action(env: Env) -> dict[str, Any]:
     parts = env.task.action_parts or _undeclared(env)
     bases = {part.base for part in parts}
     if len(bases) > 1:
-        raise ExportError(f"the action has parts with the bases {sorted(bases)}; give all one")
+        raise ExportError(
+            f"the parts of the action have different bases, {sorted(bases)}; give all the same base"
+        )
     rows = [row for part in parts for row in _rows(env.model, part)]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     defaults = _default_positions(env, columns["joints"])

@@ -161,7 +161,9 @@ def reference_episode(
         if state.terminated:
             break
     if not rows:
-        raise ExportError("the first step of the reference episode fails; see `check_env`")
+        raise ExportError(
+            "the first step of the reference episode diverges; worldline.check_env(env) says why"
+        )
     numbers = {name: np.stack(values) for name, values in rows.items()}
     for part in contract["observation"]:
         if part["source"] == "command":

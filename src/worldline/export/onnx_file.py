@@ -54,7 +54,7 @@ def save_onnx(
     if worst > _TOLERANCE:
         raise ExportError(
             f"the ONNX file's actions differ from the policy's by {worst:.2g}, more than "
-            f"{_TOLERANCE:g}; this is a mistake of the conversion, please report it"
+            f"{_TOLERANCE:g}; this is an error in the conversion, please report it"
         )
     try:
         with whole_file(Path(path)) as file:

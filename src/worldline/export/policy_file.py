@@ -70,7 +70,7 @@ def save_policy(
             np.savez(file, about=np.array(json.dumps(described)), **arrays)
     except OSError as error:
         raise RunError(
-            f"cannot write {str(path)!r}: {error.strerror}; make room, or give --out"
+            f"cannot write {str(path)!r}: {error.strerror}; free some space, or give --out"
         ) from error
     return path
 
@@ -141,8 +141,8 @@ def load_policy(
             return policy
     except PermissionError as error:
         raise RunError(
-            f"the policy at {str(path)!r} cannot be read: {error.strerror}; ask its owner for the "
-            "right to read it"
+            f"the policy at {str(path)!r} cannot be read: {error.strerror}; check the permissions "
+            "of the file"
         ) from error
     except _UnknownKindError as error:
         raise RunError(
@@ -150,20 +150,22 @@ def load_policy(
             f"load it with kinds=[{error}]"
         ) from error
     except MemoryError as error:
-        raise RunError(f"there is no memory for the policy at {str(path)!r}; make room") from error
+        raise RunError(
+            f"there is not enough memory for the policy at {str(path)!r}; free some memory"
+        ) from error
     except KeyError as error:
         raise RunError(
-            f"{str(path)!r} has no {error.args[0]!r}: it is no policy, or a part of one; give a "
+            f"{str(path)!r} has no {error.args[0]!r}, so it is not a complete policy; give a "
             "policy.npz that Worldline wrote"
         ) from error
     except Exception as error:  # whatever NumPy and zipfile make of a damaged file
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise RunError(
-            f"the policy at {str(path)!r} is damaged ({why}); `worldline resume` of its run writes "
-            "it again"
+            f"the policy at {str(path)!r} is damaged ({why}); `worldline resume` with its run "
+            "writes it again"
         ) from error
     raise RunError(
-        f"the policy at {str(path)!r} has format {about['format']}, and this version reads "
+        f"the policy at {str(path)!r} has format {about['format']}, but this version reads format "
         f"{_FORMAT}; use the version of worldline that made it"
     )
 

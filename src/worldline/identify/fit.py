@@ -130,8 +130,8 @@ class Fitter:
         first = self.segments.linearise(at, functools.partial(show, "the model as it is"))
         if first.failed:
             raise ConfigError(
-                "the simulation fails with the model's own constants; give shorter segments with "
-                "--segment, or better first values in the model"
+                "the simulation diverges with the model's own constants; give shorter segments "
+                "with --segment, or better initial values in the model"
             )
         state = _Round(at, first, 1 / self._spread)
         for _ in range(_WEIGHINGS):
@@ -215,13 +215,13 @@ class Fitter:
         scale = np.sqrt(np.diag(curvature))
         for it, length in zip(self.parameters, scale, strict=True):
             if length**2 < _UNSEEN * scale.max(initial=0.0) ** 2 or not length:
-                raise ConfigError(f"the log does not tell {it.name!r}; leave it out of --fit")
+                raise ConfigError(f"the log does not determine {it.name!r}; leave it out of --fit")
         values, vectors = np.linalg.eigh(curvature / np.outer(scale, scale))
         if values[0] < _UNSEEN * values[-1]:
             shares = zip(self.parameters, np.abs(vectors[:, 0]), strict=True)
             names = ", ".join(it.name for it, share in shares if share > 0.1)
             raise ConfigError(
-                f"the log tells only a mixture of {names}; leave one of them out of --fit"
+                f"the log determines only a combination of {names}; leave one out of --fit"
             )
         inverse: NDArray = np.linalg.inv(curvature) * np.outer(self._sizes, self._sizes)
         return inverse

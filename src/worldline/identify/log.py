@@ -98,7 +98,7 @@ def _joint_names(model: Model) -> list[str]:
             label = mujoco.mjtJoint(kind).name.removeprefix("mjJNT_").lower()
             raise ModelError(
                 f"joint {name or index!r} is a {label} joint; identification needs hinges and "
-                "slides: hold the robot's base, and take the joint out of the model"
+                "slides: fix the robot's base, and remove the joint from the model"
             )
         if not name:
             raise ModelError(f"joint number {index} has no name; give it one in the MJCF")
@@ -122,18 +122,18 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         raise ConfigError(f"cannot read the log {str(path)!r}: {error}") from error
     if len(lines) < 10:
         raise ConfigError(
-            f"the log {str(path)!r} has {max(len(lines) - 1, 0)} rows; give names and 10 rows or "
-            "more"
+            f"the log {str(path)!r} has {max(len(lines) - 1, 0)} rows; give a header and 10 or "
+            "more rows"
         )
     header, *rows = lines
     header = [name.strip() for name in header]
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        raise ConfigError(f"{path}: column {twice[0]!r} is there twice; rename one")
+        raise ConfigError(f"{path}: there are two columns {twice[0]!r}; rename one")
     for number, row in enumerate(rows, 2):
         if len(row) != len(header):
             raise ConfigError(
-                f"{path}, line {number}: {len(row)} values for {len(header)} columns; mend the line"
+                f"{path}, line {number}: {len(row)} values for {len(header)} columns; fix the line"
             )
     return header, rows
 
@@ -208,8 +208,8 @@ def _timing(time: NDArray, model: Model, path: Path) -> tuple[float, int]:
     if period <= 0 or uneven.any():
         row = int(np.argmax(np.abs(intervals - period)))
         raise ConfigError(
-            f"{path}, line {row + 3}: column 'time' goes from {time[row]:g} to {time[row + 1]:g} s "
-            f"where others go {np.median(intervals):g} s; resample the log at even times"
+            f"{path}, line {row + 3}: 'time' goes from {time[row]:g} to {time[row + 1]:g} s, but "
+            f"other rows are {np.median(intervals):g} s apart; resample the log at equal intervals"
         )
     substeps = round(period / model.timestep)
     if substeps < 1 or abs(period / model.timestep - substeps) > _OFF_STEP * substeps:

@@ -83,11 +83,11 @@ def find_parameters(model: Model, texts: Sequence[str]) -> tuple[Parameter, ...]
     for text in texts:
         for parameter in _of_text(model, text):
             if parameter.name in found:
-                raise ConfigError(f"{parameter.name!r} is to be fitted twice; name it once")
+                raise ConfigError(f"--fit has {parameter.name!r} twice; give it once")
             found[parameter.name] = parameter
     if not found:
         raise ConfigError(
-            "there is nothing to fit; give names, as --fit joint_damping,body_mass "
+            "--fit is empty; give names, for example --fit joint_damping,body_mass "
             f"({', '.join(_KNOWN)}, or a field of MjModel)"
         )
     return tuple(found.values())
@@ -112,7 +112,7 @@ def _of_text(model: Model, text: str) -> list[Parameter]:
     """The parameters that a text names."""
     form = _FORM.fullmatch(text)
     if not form:
-        raise ConfigError(f"{text!r} names no constant; give one as joint_damping:elbow")
+        raise ConfigError(f"{text!r} is not a constant; give one, for example joint_damping:elbow")
     name, pattern = form["name"], form["pattern"]
     field, element, along = _KNOWN.get(name, (name, None, ()))
     if form["element"] is not None:
@@ -146,7 +146,7 @@ def _of_text(model: Model, text: str) -> list[Parameter]:
             )
         )
     if not found:
-        raise ConfigError(f"{text!r} names nothing that moves; leave it out")
+        raise ConfigError(f"{text!r} matches no object that can move; leave it out")
     return found
 
 

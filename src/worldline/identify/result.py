@@ -79,19 +79,18 @@ def table(result: Fit, columns: list[str]) -> Iterator[str]:
     ):
         yield f"{it.name:{width}}{it.stored:11.5g}{value:11.5g}   {low:.5g} to {high:.5g}"
     width = max(map(len, columns)) + 2
-    yield f"{'what is left':{width}}{'before':>11}{'after':>11}   (root mean square)"
+    yield f"{'residual':{width}}{'before':>11}{'after':>11}   (root mean square)"
     for name, before, after in zip(columns, result.noise_before, result.noise, strict=True):
         yield f"{name:{width}}{before:11.3g}{after:11.3g}"
     if not result.converged:
         yield (
             f"note: the fit has not converged in {result.rounds} rounds; give shorter segments "
-            "with --segment, or better first values in the model"
+            "with --segment, or better initial values in the model"
         )
     if result.correlation > _CORRELATED:
         yield (
-            f"note: what is left goes on from row to row (correlation {result.correlation:.2f}), "
-            "as no noise of sensors does: the model lacks something, and the intervals are too "
-            "narrow"
+            f"note: residuals of neighbouring rows are correlated ({result.correlation:.2f}), so "
+            "they are not sensor noise: the model lacks an effect, and the intervals are too narrow"
         )
 
 

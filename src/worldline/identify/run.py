@@ -61,7 +61,7 @@ def identify(
     except OSError as error:
         raise RunError(f"cannot write the folder {str(out)!r}: {error}") from error
     if log.unused:
-        yield f"note: columns that the model has nothing for: {', '.join(log.unused)}"
+        yield f"note: columns that belong to nothing in the model: {', '.join(log.unused)}"
     yield from table(result, columns)
     yield f"  picture  {out / PICTURE_FILE}"
     yield f"  numbers  {out / RESULT_FILE}"

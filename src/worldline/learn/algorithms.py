@@ -56,4 +56,6 @@ def name_of_algorithm(config: Any) -> str:
         if isinstance(config, algorithm.config):
             return name
     known = ", ".join(algorithm.config.__name__ for algorithm in _ALGORITHMS.values())
-    raise ConfigError(f"a {type(config).__name__} configures no algorithm; give one of {known}")
+    raise ConfigError(
+        f"a {type(config).__name__} is not the configuration of an algorithm; give one of {known}"
+    )

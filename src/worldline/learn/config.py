@@ -35,7 +35,7 @@ class LearnerConfig:
     discount: Share = 0.99
     """Discount factor (gamma) per control step."""
     actor_obs: tuple[str, ...] = ("state",)
-    """The parts of the observation that the policy reads, where the observation is a dict."""
+    """The parts of the observation that the policy reads, if the observation is a dict."""
     normalize_observations: bool = True
     """Normalise observations by their running mean and variance."""
     actor_hidden: tuple[Units, ...] = (64, 64)
@@ -58,13 +58,16 @@ class LearnerConfig:
                 an image.
         """
         if worlds.num_worlds != self.num_worlds:
-            raise ConfigError(f"{worlds.num_worlds} worlds, but num_worlds is {self.num_worlds}")
+            raise ConfigError(
+                f"there are {worlds.num_worlds} worlds, but num_worlds is {self.num_worlds}; make "
+                "them equal"
+            )
         space = worlds.env.observation_space
         parts = getattr(space, "spaces", {"state": space})
         for name in {*self.obs_read}.intersection(parts).difference(image_names(self.obs_read)):
             if len(parts[name].shape) != 1:
                 raise ConfigError(
-                    f"the observation {name!r} has shape {parts[name].shape}, and networks read "
+                    f"the observation {name!r} has shape {parts[name].shape}, but networks read "
                     "vectors; give x[None] for a number, x.ravel() for a matrix"
                 )
 
@@ -77,8 +80,8 @@ class LearnerConfig:
         check_settings(self)
         if self.steps_per_update > _MOST_STEPS:
             raise ConfigError(
-                f"num_worlds is {self.num_worlds} and unroll_length {self.unroll_length}: together "
-                f"more than {_MOST_STEPS:,} steps; give less of one of the two"
+                f"num_worlds is {self.num_worlds} and unroll_length is {self.unroll_length}: an "
+                f"update has more than {_MOST_STEPS:,} steps; reduce one of the two"
             )
         if not all(self.obs_read):
             raise ConfigError("actor_obs has a part without a name; give names of parts")
@@ -96,7 +99,7 @@ class LearnerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageLearnerConfig(LearnerConfig):
-    """How an algorithm acts that reads images, and whose critic may read more than its policy."""
+    """Settings of an algorithm that can read images. Its critic may read more than its policy."""
 
     critic_obs: tuple[str, ...] | None = None
     """The parts of the observation that the critic reads. None: what the policy reads, and
@@ -108,14 +111,15 @@ class ImageLearnerConfig(LearnerConfig):
     normalize_channels: bool = False
     """Normalise each channel of an image to mean 0 and variance 1."""
     random_shift: Number = 0
-    """Shift images by up to so many pixels at random while learning."""
+    """Shift images by up to this number of pixels at random while learning."""
     brightness: NotNegative = 0.0
     """Change the brightness of images at random while learning, by up to this share of the full
     range."""
     contrast: NotNegative = 0.0
     """Change the contrast of images at random while learning, by up to this share."""
     cutout: Number = 0
-    """Cover a square at a random place of each image while learning: its side in pixels."""
+    """Cover a square at a random position of each image while learning. This is its side in pixels.
+    """
 
     @property
     def obs_read(self) -> tuple[str, ...]:

@@ -92,7 +92,8 @@ def automatic(
     """
     if narrow_at > widen_at:
         raise ConfigError(
-            f"narrow_at is {narrow_at:g}, above widen_at, {widen_at:g}; give it below"
+            f"narrow_at is {narrow_at:g}, above widen_at, which is {widen_at:g}; give a smaller "
+            "narrow_at"
         )
     _check(start, limits, updates)
 
@@ -125,6 +126,6 @@ def _check(start: Ranges, end: Ranges, updates: int) -> None:
     structures = [jax.tree.map(jnp.shape, dict(ranges)) for ranges in (start, end)]
     if structures[0] != structures[1]:
         raise ConfigError(
-            f"the curriculum goes from {structures[0]} to {structures[1]}; give the same names and "
-            "distributions"
+            f"the curriculum has {structures[0]} at its start and {structures[1]} at its end; give "
+            "the same names and distributions"
         )

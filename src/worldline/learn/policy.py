@@ -117,7 +117,7 @@ class Policy(eqx.Module):
         given, known = (jax.tree.map(jnp.shape, tree) for tree in (memory, self.start(*lead)))
         if given != known:
             raise TaskError(
-                f"the memory has shape {given}, and of {lead} observations this policy's has "
+                f"the memory has shape {given}, but for {lead} observations this policy needs "
                 f"{known}; begin an episode with policy.start{lead}"
             )
 

@@ -102,6 +102,6 @@ def _check_finite(metrics: dict[str, Any], step: int) -> None:
 def _check_simulations(metrics: dict[str, Any], steps: int) -> None:
     if np.any(np.asarray(metrics.get("train/diverged", 0)) >= steps):
         raise TrainingDivergedError(
-            f"every simulation diverged at each of {steps} steps, so that no episode gets beyond "
-            "its start; worldline.check_env(env) says what diverges"
+            f"every simulation diverged at each of {steps} steps, so no episode gets beyond its "
+            "start; worldline.check_env(env) says what diverges"
         )

@@ -92,8 +92,8 @@ def check_same(number: int, what: str) -> None:
     (differs,) = any_of(first != str(number))
     if differs:
         raise ConfigError(
-            f"{what} is {number} for process {jax.process_index()}, and {first} for process 0; "
-            "give all processes the same run folder, where all see the same files"
+            f"{what} is {number} for process {jax.process_index()}, but {first} for process 0; "
+            "give all processes the same run folder, on a disk that all of them can read"
         )
 
 
@@ -113,8 +113,8 @@ def report_lost_process(resume: str) -> Iterator[None]:
         if jax.process_count() == 1 or not _LOST.search(str(error)):
             raise
         raise LostProcessError(
-            f"process {jax.process_index()} of {jax.process_count()} has lost another one, which "
-            f"has ended, was killed or is out of reach; start all of them again with {resume}"
+            f"process {jax.process_index()} of {jax.process_count()} has lost another process, "
+            f"which has ended or cannot be reached; start all processes again with {resume}"
         ) from error
 
 

@@ -17,19 +17,19 @@ class ClusterConfig:
     """The processes and devices that share the worlds of a run."""
 
     coordinator: str = ""
-    """To train with several processes: the host:port at which process 0 listens. Under SLURM,
-    Kubernetes or Open MPI: auto."""
+    """For a training with several processes: the host:port of process 0. Under SLURM, Kubernetes or
+    Open MPI, give auto."""
     processes: Count | None = None
-    """The number of processes that train together. Each needs the same number of devices."""
+    """The number of processes that train together. Each must have the same number of devices."""
     process: Number | None = None
     """The number of this process, from 0."""
     devices: Number = 0
-    """The number of this process's devices to use. 0: all."""
+    """The number of devices that this process uses. 0: all."""
     local: bool = False
-    """Start all the processes here, each with its share of this machine's cores."""
+    """Start all processes on this machine, each with its part of the cores."""
     restarts: Number = 0
-    """With local: if a process fails or is killed, go on from the last checkpoint, up to so many
-    times."""
+    """With local: if a process fails or is killed, continue from the last checkpoint, up to this
+    number of times."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -37,7 +37,9 @@ class ClusterConfig:
             self._check_local()
             return
         if self.restarts:
-            raise ConfigError(f"restarts is {self.restarts}, and needs local")
+            raise ConfigError(
+                f"restarts is {self.restarts}, which works only with local; give local"
+            )
         given = [name for name in ("processes", "process") if getattr(self, name) is not None]
         if self.coordinator in ("", DETECT):
             if given:
@@ -50,7 +52,8 @@ class ClusterConfig:
             raise ConfigError(f"coordinator is {self.coordinator!r}; give host:port, or {DETECT}")
         if self.processes is None or self.process is None:
             raise ConfigError(
-                f"coordinator is {self.coordinator!r}; give processes, and process from 0 for each"
+                f"coordinator is {self.coordinator!r}; also give processes, and the process number "
+                "of each, from 0"
             )
         if not 0 <= self.process < self.processes:
             raise ConfigError(
@@ -59,8 +62,6 @@ class ClusterConfig:
 
     def _check_local(self) -> None:
         if self.processes is None:
-            raise ConfigError("local needs processes: how many to start")
+            raise ConfigError("local needs the number of processes; give processes")
         if self.coordinator or self.process is not None:
-            raise ConfigError(
-                "with local, the coordinator and the process number are chosen; do not give them"
-            )
+            raise ConfigError("local sets the coordinator and the process number; do not give them")

@@ -35,8 +35,8 @@ def cpu_device() -> jax.Device:
     except RuntimeError as error:
         platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
         raise ConfigError(
-            f"JAX_PLATFORMS is {platforms!r}, and these worlds are simulated on a CPU; set it to "
-            f"'{platforms},cpu', or leave it out"
+            f"JAX_PLATFORMS is {platforms!r}, but these worlds are simulated on a CPU; set it to "
+            f"'{platforms},cpu', or unset it"
         ) from error
 
 

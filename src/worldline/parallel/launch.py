@@ -69,7 +69,9 @@ def launch(
         ended, stopped = _run([*program, *command()], cores)
         if not ended.status or stopped:
             break
-        again = f"; it goes on from the last checkpoint, and {left - 1} times more" if left else ""
+        again = (
+            f"; starting again from the last checkpoint ({left - 1} restarts left)" if left else ""
+        )
         print(f"{ended.why}{again}", file=sys.stderr, flush=True)  # noqa: T201
     return ended.status
 

@@ -159,8 +159,8 @@ class Physics(abc.ABC):
             model.data_field(name)
         for name in set(reads.changes).difference(POSITIONS):
             raise ModelError(
-                f"the change of {name!r} cannot be read; a task reads changes of "
-                f"{', '.join(POSITIONS)}, and any field at two times from `fields`"
+                f"`changes` cannot have {name!r}; it can have {', '.join(POSITIONS)}; for another "
+                "field, subtract two values from `fields`"
             )
         self.model = model
         self.reads = reads
@@ -191,7 +191,7 @@ class Physics(abc.ABC):
             ModelError: a name in `inputs` is not in `Reads.inputs`, or is `qvel`.
         """
         if "qvel" in inputs:
-            raise ModelError("a start has its velocity in `qvel`; take it out of `inputs`")
+            raise ModelError("a start sets its velocity by `qvel`; remove it from `inputs`")
         own, given = self.check_variation(variation), self._check_inputs(inputs)
         qpos, qvel = jnp.asarray(qpos), jnp.asarray(qvel)
         usable = acceptable(qpos, qvel, *given.values())
@@ -262,7 +262,7 @@ class Physics(abc.ABC):
         checked = self.check_variation(variation)
         if checked.keys() != state.variation.keys():
             raise VariationError(
-                f"the world varies {sorted(state.variation)}, the variation holds "
+                f"the world varies {sorted(state.variation)}, but the variation has "
                 f"{sorted(checked)}; give the same fields"
             )
         return dataclasses.replace(state, variation=checked)
@@ -293,8 +293,8 @@ class Physics(abc.ABC):
         if name not in self.reads.inputs:
             given = ", ".join(self.reads.inputs)
             raise ModelError(
-                f"{name!r} is not among the inputs that this physics was told of ({given}); "
-                "build it with Reads(inputs=...)"
+                f"this physics was not made for the input {name!r}, only for {given}; make it with "
+                "Reads(inputs=...)"
             )
         return shape
 
@@ -336,7 +336,7 @@ def input_shape(model: Model, name: str) -> tuple[int, ...]:
         ModelError: the name is not in `INPUTS`.
     """
     if name not in INPUTS:
-        raise ModelError(f"{name!r} is no input of the physics{did_you_mean(name, INPUTS)}")
+        raise ModelError(f"the physics has no input {name!r}{did_you_mean(name, INPUTS)}")
     return model.data_field(name)[0]
 
 

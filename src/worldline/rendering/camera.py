@@ -51,7 +51,9 @@ class Camera:
         except ConfigError as error:
             raise ConfigError(f"camera {self.name!r}: {error}") from error
         if not (self.rgb or self.depth):
-            raise ConfigError(f"camera {self.name!r} sees nothing; give it rgb=True or depth=True")
+            raise ConfigError(
+                f"camera {self.name!r} has neither colour nor depth; give rgb=True or depth=True"
+            )
 
     def images(self, view: str) -> dict[str, tuple[int, type[np.generic]]]:
         """Channels of a frame and dtype of each image, by the image's name in the observation."""
@@ -74,7 +76,7 @@ def read_cameras(texts: Iterable[str], *, stack: int = 1, depth: bool = False) -
         name, _, size = text.partition("=")
         height, _, width = (size or "64x64").partition("x")
         if not (name and height.isdecimal() and width.isdecimal()):
-            raise ConfigError(f"{text!r} is no camera; give a name, or NAME=HEIGHTxWIDTH")
+            raise ConfigError(f"{text!r} is not a camera; give NAME, or NAME=HEIGHTxWIDTH")
         cameras[name] = Camera(name, int(height), int(width), depth=depth, stack=stack)
     return cameras
 
@@ -104,6 +106,6 @@ def image_shapes(observation_space: Any, names: Iterable[str]) -> dict[str, tupl
         if name not in parts:
             hint = did_you_mean(name, filter(is_image, parts))
             raise ConfigError(
-                f"there is no {name!r} to observe{hint or '; give the environment cameras'}"
+                f"the observation has no {name!r}{hint or '; give the environment cameras'}"
             )
     return {name: parts[name].shape for name in names}

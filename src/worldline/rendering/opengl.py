@@ -145,11 +145,11 @@ class OpenGLRenderer(Renderer):
         offscreen = mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value
         mujoco.mjr_setBuffer(offscreen, self._mjr)
         if self._mjr.currentBuffer != offscreen:
-            raise ModelError("the driver has no framebuffer to draw into")
+            raise ModelError("the OpenGL driver has no framebuffer")
         if self._mjr.offWidth < width or self._mjr.offHeight < height:
             raise ModelError(
-                f"OpenGL gives a buffer of {self._mjr.offHeight} x {self._mjr.offWidth} pixels for "
-                f"{height} x {width}; choose smaller cameras"
+                f"OpenGL has a buffer of {self._mjr.offHeight} x {self._mjr.offWidth} pixels, but "
+                f"the camera needs {height} x {width}; choose smaller images"
             )
         self._mjr.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
         self._plane_sizes = model.geom_size[self._planes]

@@ -171,7 +171,7 @@ def _maker(way: str, for_people: bool) -> tuple[Callable[..., Renderer], int, st
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     if way == RAYS:
-        return raycast.RayRenderer, cores, "casting rays ({threads} threads)"
+        return raycast.RayRenderer, cores, "ray casting ({threads} threads)"
     if way == WARP:
         if not warp_library.installed():
             raise RendererUnavailableError("MuJoCo Warp is not installed")

@@ -43,7 +43,7 @@ class WarpRenderer(Renderer):
             self._stored = self._mjw.put_model(model)
         except NotImplementedError as error:
             raise ModelError(
-                f"MuJoCo Warp cannot take the model ({error}); use renderer='opengl'"
+                f"MuJoCo Warp cannot draw the model ({error}); use renderer='opengl'"
             ) from error
         self._data = self._mjw.make_data(model, nworld=self.most)
         self._poses = {

@@ -314,7 +314,7 @@ def _in_words(job: Job, plan: Plan) -> str:
     if plan.size != job.sizes[0]:
         words.append(f"{_size(plan.size)} instead of {_size(job.sizes[0])} pixels")
     if plan.every > 1:
-        words.append(f"{job.fps / plan.every:.3g} instead of {job.fps:.3g} frames a second")
+        words.append(f"{job.fps / plan.every:.3g} instead of {job.fps:.3g} frames per second")
     return ", ".join(words)
 
 

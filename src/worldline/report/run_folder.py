@@ -122,8 +122,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         for file in folder.rglob("*"):
             if file.is_symlink() and not file.resolve().is_relative_to(inside):
                 raise RunError(
-                    f"{str(file)!r} is a link out of the run folder, through which nothing is "
-                    "written; put the file itself there, or delete the link"
+                    f"{str(file)!r} is a link to a place outside of the run folder; replace it by "
+                    "the file itself, or delete it"
                 )
         run = cls(folder)
         run._read_config()
@@ -400,7 +400,7 @@ def _to_json(value: Any, name: str = "") -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ConfigError(
-        f"the configuration's {name[1:]!r} is a {type(value).__name__}, which no file can hold; "
+        f"the configuration's {name[1:]!r} is a {type(value).__name__}, which a file cannot store; "
         "give numbers, strings, lists or dicts"
     )
 

@@ -187,12 +187,12 @@ def _draw_with_any(
     for way in [*opengl.backends(), RAYS] if renderer == "auto" else [renderer]:
         sizes = _SIZES_OF_RAYS if any_size and way == RAYS else job.sizes
         failure, left_out = run(dataclasses.replace(job, way=way, sizes=sizes), progress)
-        quick = f" ({left_out}, to be quick)" if left_out else ""
+        quick = f" ({left_out}, to save time)" if left_out else ""
         if failure is None and way != RAYS:
             return f"rendered by MuJoCo with {name_of(way)}{quick}"
         if failure is None:
             why = "" if wants_rays else f", since {reason}; {_INSTALL}"
-            return f"rendered by casting rays{quick}{why}"
+            return f"rendered by ray casting{quick}{why}"
         reason = f"{name_of(way)} failed ({failure})"
     raise RendererUnavailableError(f"the episode cannot be drawn: {reason}; {_INSTALL}")
 

@@ -56,7 +56,7 @@ def load_reference(reference: str) -> Found:
         return _named(module, of_file["name"] or _only_task(module, reference), reference)
     of_module = _MODULE.fullmatch(reference)
     if of_module is None:
-        raise TaskError(f"{reference!r} is no reference; give file.py:Class or module:Class")
+        raise TaskError(f"{reference!r} does not name a task; give file.py:Class or module:Class")
     if of_module["place"] == "brax":
         from worldline.tasks.brax import brax_by_name
 
@@ -111,11 +111,11 @@ def load_code(code: Code, copy: Path, *, trust: bool = False) -> type[Task]:
         what = "has changed since" if in_place else "is no longer there"
         raise TaskError(
             f"the task {code.name!r} of this run is in {code.file!r}, which {what}; if you trust "
-            f"the code in {str(copy)!r}, --trust-code (in Python trust_code=True) runs that"
+            f"the copy {str(copy)!r}, give --trust-code (in Python trust_code=True) to run it"
         )
     found = _named(module, code.name, str(file))
     if not isinstance(found, type):
-        raise TaskError(f"{code.name!r} in {code.file!r} is no task's class any more; restore it")
+        raise TaskError(f"{code.name!r} in {code.file!r} is no longer a task class; restore it")
     return found
 
 

@@ -158,7 +158,9 @@ def make(
     if isinstance(found, type):
         return Env(load_task(name, **config), physics, disturbances=disturbances)
     if config or disturbances or physics != "native":
-        raise TaskError(f"{name!r} is a function that makes its environment; leave out the rest")
+        raise TaskError(
+            f"{name!r} is a function that makes its environment; leave out the other arguments"
+        )
     return environment(found, name)
 
 

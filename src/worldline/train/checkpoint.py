@@ -138,8 +138,8 @@ class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):
             writing.result()
         except OSError as error:
             raise RunError(
-                f"cannot write a checkpoint to {str(self._folder)!r}: {error.strerror}; make room, "
-                f"then `worldline resume {self._folder.parent}` continues from the one before"
+                f"cannot write a checkpoint to {str(self._folder)!r}: {error.strerror}; free some "
+                f"space, then `worldline resume {self._folder.parent}` continues from the last one"
             ) from error
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -247,10 +247,10 @@ class _Content(NamedTuple):
         for number, (there, leaf, name) in enumerate(pairs):
             if there != leaf:
                 raise RunError(
-                    f"the {what} in the checkpoint {str(self.file)!r} does not fit: of its "
-                    f"{len(saved)} arrays number {number} is {there}, and of the {len(here)} here "
-                    f"it is {name}; give the settings, the algorithm and the task that it was made "
-                    "with"
+                    f"the {what} in the checkpoint {str(self.file)!r} does not fit: array {number} "
+                    f"of its {len(saved)} is {there}, but array {number} of the {len(here)} of "
+                    f"this training is {name}; give the settings, the algorithm and the task of "
+                    "the checkpoint"
                 )
         leaves = [
             _as_leaf(self.arrays[number], leaf)
@@ -268,10 +268,10 @@ def _last_whole(run: Path) -> tuple[_Content, list[str]]:
         except _DamagedError as error:
             damaged.append(f"{str(file)!r} is {error}")
             continue
-        return content, [f"{what}; the checkpoint before it is used" for what in damaged]
+        return content, [f"{what}; using the checkpoint before it" for what in damaged]
     if damaged:
-        raise RunError(f"{str(run)!r} has no whole checkpoint: {damaged[0]}")
-    raise RunError(f"{str(run)!r} has no checkpoint; give a run that has come to its first one")
+        raise RunError(f"{str(run)!r} has no complete checkpoint: {damaged[0]}")
+    raise RunError(f"{str(run)!r} has no checkpoint yet; give a run that has written one")
 
 
 def _read(file: Path) -> _Content:
@@ -280,7 +280,7 @@ def _read(file: Path) -> _Content:
         about = json.loads(str(content["about"]))
         if about["format"] != _FORMAT:
             raise _DamagedError(
-                f"of format {about['format']}, and this version reads {_FORMAT}; "
+                f"of format {about['format']}, but this version reads format {_FORMAT}; "
                 "train it again, or continue with the version that made it"
             )
         arrays = [content[str(number)] for number in range(len(about["leaves"]))]
@@ -289,7 +289,7 @@ def _read(file: Path) -> _Content:
     except (OSError, DamagedArchiveError) as error:
         raise _DamagedError(f"truncated or damaged ({error})") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _DamagedError("no checkpoint of Worldline's, or a damaged one") from error
+        raise _DamagedError("not a checkpoint of Worldline, or damaged") from error
     return _Content(file, about, arrays)
 
 
@@ -341,7 +341,7 @@ def _check_config(file: Path, before: Any, now: Any) -> None:
     for name, old, new in differences(before, now):
         raise RunError(
             f"{name} is {new!r}, but the checkpoint {str(file)!r} was made with {old!r}; "
-            "give that, or begin a new run from it with --init-from"
+            "give the same value, or begin a new run from it with --init-from"
         )
 
 

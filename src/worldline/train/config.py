@@ -24,40 +24,41 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Settings of a run, apart from those of its algorithm."""
+    """Settings of a run, without those of its algorithm."""
 
     steps: Annotated[int, Range(1, 10**15)] = 2_000_000
-    """Environment steps to train for, over all worlds together; with several seeds, for each."""
+    """Environment steps of the training, over all worlds together; with several seeds, for each
+    seed."""
     seed: Seed = 0
-    """The random seed. It decides every random number of the run."""
+    """The random seed. It determines every random number of the run."""
     seeds: Count = 1
     """The number of seeds to train at the same time: seed, seed + 1, ..."""
     episode_length: Number | None = None
-    """Truncate the episodes of training after so many control steps. 0: never. By default the task
-    decides. Evaluations always use the task's value."""
+    """Truncate the episodes of training after this number of control steps. 0: no time limit. By
+    default the task's value. Evaluations always use the task's value."""
     domain: str | AbstractDomain = ""
-    """Draw the physics of each episode from this domain: light, medium, hard, one that the task
-    has, or a file that ends in .json, as `worldline identify` writes it. `worldline list --fields
-    TASK` shows what each domain of the task varies. In Python also a `Domain`."""
+    """Draw the physics of each episode from this domain: light, medium, hard, a domain of the task,
+    or a file that ends in .json, for example one from `worldline identify`. `worldline list
+    --fields TASK` shows what each domain of the task varies. In Python you can give a `Domain`."""
     context: tuple[str, ...] = ()
     """Draw context features for each episode: gravity=-12:-8 (uniform), friction=0.5,1.0 (a choice)
     or viscosity=0.1 (constant). `worldline list --fields TASK` shows their names."""
     learner_device: LearnerDevice = "auto"
-    """The device that learns: auto, cpu or gpu. The engine decides where the worlds are simulated.
-    """
+    """The device that learns: auto, cpu or gpu. The engine determines where the worlds are
+    simulated."""
     out: Path | None = None
     """The run folder; it must be new or empty. By default runs/<task>-<time>-s<seed>."""
     resume: bool = False
-    """Continue the run in the folder --out, if it has begun there with the same settings. For jobs
-    that a cluster stops and starts again."""
+    """If the folder --out has a run with the same settings, continue it; otherwise begin a new run.
+    This is for jobs that a cluster stops and starts again."""
     init_from: Path | None = None
-    """Start with the networks of another run: its folder."""
+    """Begin with the networks of the run in this folder."""
     init_parts: tuple[str, ...] = ("actor", "critic", "statistics")
-    """What to take from the run of --init-from: actor, critic, statistics."""
+    """The parts to take from the run of --init-from: actor, critic, statistics."""
     evaluations: Count = 10
-    """How many times to evaluate and save the policy, evenly over the run."""
+    """How many times to evaluate and save the policy, at equal intervals over the run."""
     eval_episodes: Count = 16
-    """Episodes in an evaluation, without exploration."""
+    """The number of episodes in an evaluation, with the most likely actions."""
     video: bool = True
     """Make a video of an episode at the end."""
     track: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ class TrainConfig:
             # The run folder holds the domain itself: the file may change, or be gone.
             object.__setattr__(self, "domain", load_domain(Path(self.domain)))
         if self.resume and self.out is None:
-            raise ConfigError("resume is True without a folder to look in; give out (--out)")
+            raise ConfigError("resume needs the folder of the run; give out (--out)")
         last = self.seed + self.seeds - 1
         if last >= 2**32:
             raise ConfigError(f"seed is {last}; give 0 to {2**32 - 1}")
@@ -91,7 +92,7 @@ def reading_all(algorithm: T, env: Env) -> T:
     named = {*actor, *(getattr(config, "critic_obs", None) or ())}
     if env.cameras is not None:
         if not isinstance(algorithm, ImageLearnerConfig):
-            raise ConfigError("--pixels needs --algorithm ppo or sac; shac reads numbers alone")
+            raise ConfigError("shac cannot read images; with --pixels, give --algorithm ppo or sac")
         if not image_names(actor):
             replaced = "privileged_state" if "privileged_state" in actor else "state"
             kept = [name for name in actor if name != replaced]

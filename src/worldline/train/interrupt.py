@@ -55,7 +55,7 @@ def _watch(reader: socket.socket, stop: threading.Event) -> None:
         if not stop.is_set():
             first = time.monotonic()
             stop.set()
-            _say("stopping after this update, to save what was learned; Ctrl-C again stops at once")
+            _say("stopping after this update to save the run; press Ctrl-C again to stop at once")
         elif time.monotonic() - first > _ONE_REQUEST_S:
             _say("stopped" + "\x1b[?25h" * sys.stderr.isatty())  # a progress bar hides the cursor
             os._exit(128 + number)

@@ -48,19 +48,19 @@ def choose(wanted: LearnerDevice, env: Env, algorithm: Any) -> Chosen:
         if wanted == "gpu":
             raise ConfigError(
                 "learner_device is 'gpu', but JAX has no accelerator here; give cpu or auto, or "
-                f"install JAX for the card, as with {install_command('cuda')}"
+                f"install JAX for the GPU, for example with {install_command('cuda')}"
             )
         at_once = wanted == "auto"
         return Chosen(default_device() if at_once else cpu_device(), "")
     acts_on_cpu = env.device.platform == "cpu"
     if name_of_algorithm(algorithm) == "shac":
         asked = wanted != "auto" and acts_on_cpu == (wanted == "gpu")
-        why = "shac learns where the worlds are, since its gradients go through the simulation"
-        return Chosen(env.device, f"{why}: learner_device {wanted} is not used" if asked else "")
+        why = "shac learns on the device of the worlds, since its gradients go through the physics"
+        return Chosen(env.device, f"{why}; learner_device {wanted} is ignored" if asked else "")
     if wanted == "auto":
         worth = not acts_on_cpu or _worth_an_accelerator(env, algorithm)
-        why = "the worlds are there" if not acts_on_cpu else "its gradient steps are large"
-        why = why if worth else "its gradient steps are small"
+        why = "the worlds are there" if not acts_on_cpu else "gradient steps are large"
+        why = why if worth else "gradient steps are small"
         device = accelerator if worth else cpu_device()
     else:
         why = f"--learner-device {wanted}"

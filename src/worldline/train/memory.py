@@ -36,9 +36,9 @@ def check_memory(env: Env, algorithm: Any, mesh: Mesh | None) -> None:
             "num_worlds" if samples == algorithm.steps_per_update // shares else "replay_capacity"
         )
         raise ConfigError(
-            f"{setting} is {getattr(algorithm, setting)}: it takes {samples:,} samples of "
-            f"{sample:,} bytes, {wanted / 2**30:,.1f} GiB, and this machine has "
-            f"{there / 2**30:,.1f} GiB; give less"
+            f"{setting} is {getattr(algorithm, setting)}: {samples:,} samples of {sample:,} bytes "
+            f"take {wanted / 2**30:,.1f} GiB, but this machine has {there / 2**30:,.1f} GiB; give "
+            "a smaller number"
         )
 
 

@@ -159,7 +159,7 @@ def train(
             folder = stack.enter_context(RunFolder.create(config.out, resolved))
             keep_code(folder)
         missing = resolved["not_rebuilt"]
-        note = f"this folder cannot make its environment again: {missing}; resume it with env="
+        note = f"this folder does not store its environment: {missing}; resume it with env="
         notes = tuple(line for line in (missing and note, where.note) if line)
         return _go_on(job, folder, lambda: _first_state(learner, config, notes), began, stopped)
 
@@ -221,7 +221,9 @@ def resume(
             checkpoint = restore(folder.path, like, binding, library_versions())
             taken = -1 if checkpoint is None else checkpoint.moment.step
             if steps is not None and steps < taken:
-                raise ConfigError(f"steps is {steps}, but the run has taken {taken} already")
+                raise ConfigError(
+                    f"steps is {steps}, but the run has already taken {taken}; give more steps"
+                )
             check_same(taken, "the last checkpoint")
             if is_first():
                 folder.replace_config(steps=config.steps)
@@ -239,8 +241,8 @@ def _check_same_run(path: Path, resolved: Mapping[str, Any]) -> None:
     for name, old, new in differences(before, now):
         if name.split(".")[0] not in _MAY_CHANGE:
             raise RunError(
-                f"{name} is {new!r}, and the run in {str(path)!r} has {old!r}; give that to "
-                "continue it, or another folder to --out"
+                f"{name} is {new!r}, but the run in {str(path)!r} has {old!r}; give the same value "
+                "to continue it, or another folder to --out"
             )
 
 
@@ -265,8 +267,8 @@ def _prepare(
     """Makes the learner and the evaluation. Raises an error for settings that do not fit."""
     if mesh is not None and config.seeds > 1:
         raise ConfigError(
-            f"seeds is {config.seeds} on {mesh.size} devices: worlds of one seed can be shared, "
-            "seeds cannot; give seeds 1, or devices 1"
+            f"seeds is {config.seeds}, but there are {mesh.size} devices, and several seeds run on "
+            "one device; give seeds 1, or devices 1"
         )
     mesh = sharing(mesh, env)
     check_memory(env, algorithm, mesh)

@@ -53,7 +53,7 @@ def saved_config(folder: RunFolder) -> dict[str, Any]:
     for name, kind in parts.items():
         if not isinstance(config.get(name), kind):
             raise RunError(
-                f"{str(folder.path)!r} is no training run: its config.json lacks {name!r}; "
+                f"{str(folder.path)!r} is not a training run: its config.json has no {name!r}; "
                 "give a folder that `worldline train` made"
             )
     known = {*parts, config["algorithm"], *(each.name for each in dataclasses.fields(TrainConfig))}
@@ -132,8 +132,8 @@ def environment_of(folder: RunFolder, *, trust_code: bool = False) -> Env:
     config = saved_config(folder)
     if config["not_rebuilt"]:
         raise RunError(
-            f"{str(folder.path)!r} cannot make its environment again: {config['not_rebuilt']}; "
-            "make it in Python, and give it as env="
+            f"{str(folder.path)!r} does not store its environment: {config['not_rebuilt']}; make "
+            "the environment in Python, and give it as env="
         )
     with _damage(folder):
         return made_again(config, folder.path / TASK_FILE, trust_code=trust_code)
@@ -174,8 +174,8 @@ def check_environment(folder: RunFolder, env: Env) -> None:
         old, new = (to_data(getattr(c, field.name), _KINDS) for c in (before, now))
         if old != new:
             raise RunError(
-                f"{str(folder.path)!r} was trained with {field.name} {old!r}, and the env that is "
-                f"given has {new!r}; give an env as it was"
+                f"{str(folder.path)!r} was trained with {field.name} {old!r}, but the given env "
+                f"has {new!r}; give an env with the same {field.name}"
             )
 
 
@@ -255,10 +255,10 @@ def _as_data(value: Any) -> Any:
 def _not_rebuilt(task: Task, config: EnvConfig, has_code: bool) -> str:
     """Why the environment cannot be made again from a file; empty where it can."""
     if config.not_stored:
-        return f"a file cannot hold {config.not_stored[0]}"
+        return f"a file cannot store {config.not_stored[0]}"
     name = type(task).__name__
     if not has_code:
-        return f"the class of its task, {name}, is in no file; put it into a Python file"
+        return f"the class of its task, {name}, is not in a file; put it into a Python file"
     options = _options(task)
     data = {
         name: _as_data(value) if type(value) in _OPTIONS.values() else value
@@ -269,7 +269,7 @@ def _not_rebuilt(task: Task, config: EnvConfig, has_code: bool) -> str:
             return ""
     except TypeError:
         pass
-    return f"a file cannot hold the options of its task, {name}"
+    return f"a file cannot store the options of its task, {name}"
 
 
 def as_tuples(value: Any) -> Any:

@@ -55,7 +55,9 @@ def sweep(
         ConfigError: there is no axis, or an episode has no time limit.
     """
     if not axes:
-        raise ConfigError("there is no context to evaluate over; give one, as gravity=-15:-5:11")
+        raise ConfigError(
+            "context is empty; give features to evaluate over, for example gravity=-15:-5:11"
+        )
     if added := [name for name in axes if name not in env.context.names]:
         shown = env.context.visible
         env = env.but(context=Context((*env.context.requested, *added), visible=shown))

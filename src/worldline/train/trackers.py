@@ -188,7 +188,8 @@ class Trackers(AbstractContextManager["Trackers"]):
 
 def _warn(name: str, error: Exception) -> None:
     warnings.warn(
-        f"{name} has failed and is left out: {_line(error)}; the run folder has every number",
+        f"{name} failed: {_line(error)}; the run continues without it, and its folder has every "
+        "number",
         stacklevel=3,
     )
 

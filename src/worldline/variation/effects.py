@@ -56,12 +56,12 @@ def why_idle(model: Model, field: str, rows: Any) -> str:
         name = _SWITCHES[field].name.removeprefix("mjDSBL_").lower()
         return f"""the model switches it off: <flag {name}="disable"/>"""
     if field in LIMITS and not getattr(mj, LIMITS[field])[rows].any():
-        return f"""the limit is off ({LIMITS[field]} is 0); give it a range in the MJCF first"""
+        return f"""the limit is off ({LIMITS[field]} is 0); first give it a range in the MJCF"""
     if field in _OF_CONTACTS and not may_touch(model)[rows].any():
         if mj.npair:
             pairs = field.replace("geom_", "pair_")
-            return f"their contacts come from <pair>, which has numbers of its own: vary {pairs}"
-        return "these geoms touch nothing (contype and conaffinity)"
+            return f"their contacts come from <pair>, which has its own constants; vary {pairs}"
+        return "these geoms cannot touch anything (contype and conaffinity)"
     if field == "opt.wind" and not (mj.opt.density or mj.opt.viscosity):
         return "there is no fluid; give the model a density or a viscosity"
     return ""

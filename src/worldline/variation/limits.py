@@ -59,12 +59,12 @@ def _broken_rules(model: Model, field: str, value: NDArray) -> list[tuple[NDArra
     if field == "body_inertia":
         largest = value.max(axis=-1)
         bad = largest > (value.sum(axis=-1) - largest) * (1 + 1e-5)
-        rule = "must keep the triangle inequality: no moment above the sum of the other two"
+        rule = "must keep the triangle inequality: no moment may exceed the sum of the other two"
         rules.append((bad, rule))
     if field in LIMITS:
         in_force = np.asarray(getattr(model.mj, LIMITS[field]), bool)
         bad = (value[..., 0] >= value[..., 1]) & in_force
-        rules.append((bad, "must have its lower limit below the upper one"))
+        rules.append((bad, "must have its lower limit below its upper limit"))
     return rules
 
 

@@ -28,7 +28,7 @@ def read_draws(options: Sequence[str]) -> dict[str, Distribution]:
             continue
         ends = _numbers(option, text.split(":"))
         if len(ends) != 2:
-            raise ConfigError(f"{option!r} is no range; give {name}=low:high")
+            raise ConfigError(f"{option!r} is not a range; give {name}=low:high")
         draws[name] = Uniform(*ends)
     return draws
 
@@ -47,7 +47,7 @@ def read_grid(options: Sequence[str]) -> dict[str, Axis]:
             continue
         first, *last, count = _numbers(option, text.split(":"))
         if len(last) != 1 or count < 1 or count % 1:
-            raise ConfigError(f"{option!r} has no count of values; give {name}=first:last:count")
+            raise ConfigError(f"{option!r} has no number of values; give {name}=first:last:count")
         grid[name] = np.linspace(first, last[0], int(count))
     return grid
 
@@ -55,7 +55,7 @@ def read_grid(options: Sequence[str]) -> dict[str, Axis]:
 def _split(option: str, before: Any) -> tuple[str, str]:
     name, equals, text = option.partition("=")
     if not (name and equals and text):
-        raise ConfigError(f"{option!r} is no context; give a feature and values: gravity=-12:-8")
+        raise ConfigError(f"{option!r} is not a context; give a feature and values: gravity=-12:-8")
     if name in before:
         raise ConfigError(f"the context {name!r} is given twice; give it once")
     return name, text
@@ -66,7 +66,7 @@ def _numbers(option: str, words: Sequence[str]) -> list[float]:
         numbers = [float(word) for word in words]
     except ValueError:
         raise ConfigError(
-            f"{option!r} has a value that is no number; give gravity=-12:-8"
+            f"{option!r} has a value that is not a number; give, for example, gravity=-12:-8"
         ) from None
     if not np.isfinite(numbers).all():
         raise ConfigError(f"{option!r} has a value that is not finite; give finite numbers")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from worldline.watch.watcher import Watcher
 
 #: The keys of what is done most often.
-_KEYS = {"Pause or go on": "P", "One step": "N", "Reset": "R", "New seed": "E"}
+_KEYS = {"Pause or continue": "P", "One step": "N", "Reset": "R", "New seed": "E"}
 
 
 class Panel:
@@ -51,7 +51,7 @@ class Panel:
     def _add_time(self) -> None:
         gui, watcher = self._gui, self._watcher
         self._doings = {
-            "Pause or go on": watcher.toggle,
+            "Pause or continue": watcher.toggle,
             "One step": watcher.step_once,
             "Reset": watcher.reset,
             "New seed": watcher.new_seed,
@@ -64,7 +64,7 @@ class Panel:
             "Speed", min=0.05, max=2.0, step=0.05, initial_value=1.0, hint="1 is real time"
         )
         speed.on_update(lambda _: setattr(watcher, "speed", float(speed.value)))
-        limit = gui.add_checkbox("Time limit", True, hint="whether long episodes are cut")
+        limit = gui.add_checkbox("Time limit", True, hint="end episodes at the time limit")
         limit.on_update(lambda _: watcher.set_limit(limit.value))
 
     def _add_policy(self) -> None:
@@ -98,7 +98,7 @@ class Panel:
                 lambda event: watcher.choose(int(self.chosen.value)) if event.client else None
             )
             boxes = {
-                "follow": ("Follow the chosen world", True),
+                "follow": ("Follow the selected world", True),
                 "contacts": ("Contact points", False),
                 "centre": ("Centre of mass", False),
             }
@@ -113,7 +113,7 @@ class Panel:
                 step=0.05,
                 initial_value=round(watcher.spacing, 2),
                 visible=last > 0,
-                hint="0 lays the worlds over each other",
+                hint="0 puts all worlds at the same place",
             )
             spacing.on_update(lambda _: watcher.post(lambda: watcher.place(spacing.value)))
         # A round number about a third of the weight: 6 of them are about twice the weight.
@@ -126,7 +126,7 @@ class Panel:
                 max=20 * unit,
                 step=unit / 20,
                 initial_value=6 * unit,
-                hint="for a tenth of a second",
+                hint="a click pushes with this force for a tenth of a second",
             )
             watcher.push_newtons = float(push.value)
             push.on_update(lambda _: setattr(watcher, "push_newtons", float(push.value)))
@@ -134,7 +134,7 @@ class Panel:
     def _add_saving(self) -> None:
         gui, watcher = self._gui, self._watcher
         with gui.add_folder("Save", expand_by_default=False):
-            state = gui.add_button("Exact state", hint="for worldline.load_state")
+            state = gui.add_button("Exact state", hint="worldline.load_state loads it in Python")
             state.on_click(lambda _: watcher.post(watcher.save_state))
             clip = gui.add_button("Last 10 s as MP4")
             clip.on_click(lambda _: watcher.post(lambda: watcher.save_clip(".mp4")))

@@ -19,17 +19,17 @@ _WHAT = "worldline watch"
 
 @dataclasses.dataclass(frozen=True)
 class WatchConfig:
-    """How to watch."""
+    """Settings of the viewer."""
 
     worlds: Count = 1
-    """How many worlds, side by side."""
+    """The number of worlds, side by side."""
     port: Annotated[int, Range(0, 65535)] = 8080
-    """The port of the page; if it is taken, the next free one. 0: any."""
+    """The port of the page. If it is taken, the next free port is used. 0: any free port."""
     host: str = "127.0.0.1"
-    """The address to listen at: by default this machine alone can open the page. With another one,
-    such as 0.0.0.0, the URL that is printed has a token without which nothing is answered."""
+    """The address to listen at. By default only this machine can open the page. With another
+    address, for example 0.0.0.0, the printed URL has a token that each request needs."""
     seed: Seed = 0
-    """Decides the starts of the episodes."""
+    """The random seed of the episodes."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -71,9 +71,9 @@ def watch(
         watcher = Watcher(server, name, source, config.worlds, config.seed, out, runs)
         point_camera(server, watcher.model, watcher.stage)
         if config.port and server.get_port() != config.port:
-            tell(f"port {config.port} is taken; the next free one is {server.get_port()}")
+            tell(f"port {config.port} is taken; using the next free port, {server.get_port()}")
         worlds = "1 world" if config.worlds == 1 else f"{config.worlds} worlds"
-        tell(f"{source.title}: {worlds} at {url} (Ctrl-C ends it)")
+        tell(f"{source.title}: {worlds} at {url} (Ctrl-C to stop)")
         if watcher.follower is not None and watcher.session.policy is None:
             tell(f"  {watcher.follower.note}")
         with contextlib.suppress(KeyboardInterrupt):

@@ -54,7 +54,7 @@ def save_state(file: Path, source: str, state: WorldsState) -> None:
         with whole_file(file) as opened:
             np.savez(opened, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
     except OSError as error:
-        raise RunError(f"cannot write {str(file)!r}: {error.strerror}; make room") from error
+        raise RunError(f"cannot write {str(file)!r}: {error.strerror}; free some space") from error
 
 
 def load_state(file: str | os.PathLike[str], *, trust_code: bool = False) -> Saved:
@@ -73,14 +73,16 @@ def load_state(file: str | os.PathLike[str], *, trust_code: bool = False) -> Sav
         content = read_archive(path)
         about = json.loads(str(content.pop("about")))
         if about["format"] != _FORMAT:
-            raise RunError(f"{str(path)!r} is of another version of worldline")
+            raise RunError(f"{str(path)!r} was written by another version of worldline")
         count = int(about["worlds"])
         names = about["variation"], about["context"], about["source"]
     except RunError:
         raise
     except Exception as error:  # whatever NumPy and zipfile make of a damaged file
         why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise RunError(f"{str(path)!r} is no state that worldline saved ({why})") from error
+        raise RunError(
+            f"{str(path)!r} is not a state that worldline watch saved ({why})"
+        ) from error
     from worldline.watch.source import open_source  # imports what training needs
 
     fields, features, source = names

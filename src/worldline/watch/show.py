@@ -109,11 +109,11 @@ def _recorded(what: Any, env: Env | None) -> bytes:
     episodes = list(what) if several else [what]
     if not episodes or not all(isinstance(each, Trajectory) for each in episodes):
         raise ConfigError(
-            f"there is no way to show a {type(what).__name__}; give a run folder, an Env, "
-            "(worlds, state), or what `record` made"
+            f"`show` cannot show a {type(what).__name__}; give a run folder, an Env, "
+            "(worlds, state), or an episode from `record`"
         )
     if env is None:
-        raise ConfigError("an episode does not say of what it is; give its env too")
+        raise ConfigError("an episode does not contain its environment; give env too")
     from worldline.report.page import page_of_takes
     from worldline.report.video import Take
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: More actions than this are not worth a slider each.
 _MOST_ACTIONS = 24
 
-_ALL, _ONE = "all worlds", "the chosen world"
+_ALL, _ONE = "all worlds", "the selected world"
 
 
 class PhysicsTab:
@@ -30,7 +30,7 @@ class PhysicsTab:
     def __init__(self, gui: Any, watcher: Watcher) -> None:
         self._gui, self._watcher = gui, watcher
         self._sliders: dict[str, Any] = {}
-        self._scope = gui.add_dropdown("Sliders move", (_ALL, _ONE))
+        self._scope = gui.add_dropdown("Sliders change", (_ALL, _ONE))
         self._one_of = gui.add_dropdown("Spread", tuple(watcher.session.knobs.knobs) or ("",))
         buttons = gui.add_button_group("Physics", ("nominal", "spread", "draw"))
         buttons.on_click(lambda event: watcher.post(lambda: self._several(event.target.value)))
@@ -97,7 +97,7 @@ class PhysicsTab:
     def _add_form(self) -> None:
         """The form that adds a slider for an element of any field."""
         with self._fields_folder:
-            field = self._gui.add_text("Field", "dof_armature", hint="such as opt.timestep")
+            field = self._gui.add_text("Field", "dof_armature", hint="for example opt.timestep")
             row = self._gui.add_number("Row", 0, min=0, step=1)
             element = self._gui.add_number("Element", 0, min=0, step=1)
             add = self._gui.add_button("Add a slider")
@@ -120,7 +120,7 @@ class CommandsTab:
         self._gui, self._session = gui, watcher.session
         commands = commands_of(watcher.session)
         if not commands:
-            gui.add_markdown("This task draws no command.")
+            gui.add_markdown("This task has no commands.")
         for command in commands:
             self._add_command(command, watcher)
         if 0 < len(self._session.sliders) <= _MOST_ACTIONS:
@@ -129,7 +129,7 @@ class CommandsTab:
     def _add_command(self, command: Command, watcher: Watcher) -> None:
         with self._gui.add_folder(command.label):
             hold = self._gui.add_checkbox(
-                "hold", False, hint="replaces what the task draws, in all worlds"
+                "hold", False, hint="use these values instead of the task's command, in all worlds"
             )
             sliders = [
                 self._gui.add_slider(
@@ -158,7 +158,7 @@ class CommandsTab:
         if len(names) != len(session.sliders):
             names = [f"action {i}" for i in range(len(session.sliders))]
         with self._gui.add_folder("Actions by hand", expand_by_default=False):
-            self._gui.add_markdown('They act while "Actions" is `sliders`.')
+            self._gui.add_markdown('To use these sliders, set "Actions" to `sliders`.')
             for i, name in enumerate(names):
                 low, high = float(env.action_low[i]), float(env.action_high[i])
                 low, high = max(low, -10.0), min(high, 10.0)

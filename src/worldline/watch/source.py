@@ -58,7 +58,7 @@ def open_source(name: str, *, trust_code: bool = False) -> Source:
     if name not in list_tasks() and ":" not in name and path.suffix != ".py":
         runs = [str(file.parent) for file in path.parent.glob("*/config.json")]
         hint = did_you_mean(name, [*list_tasks(), *runs])
-        raise ConfigError(f"{name!r} is no run folder, task or MJCF file{hint}")
+        raise ConfigError(f"{name!r} is not a run folder, a task or an MJCF file{hint}")
     found = find_task(name)
     env = Env(load_task(name)) if isinstance(found, type) else environment(found, name)
     return Source(name, watchable(env), tuple(env.task.domains.values()))
@@ -71,7 +71,7 @@ def open_others(names: Sequence[str]) -> list[RunFolder]:
         WorldlineError: one is no run folder, or there are more than there are colours.
     """
     if len(names) >= len(COLOURS):
-        raise ConfigError(f"these are {len(names) + 1} runs; give {len(COLOURS)} at most")
+        raise ConfigError(f"you gave {len(names) + 1} runs; give at most {len(COLOURS)}")
     return [RunFolder.open(name) for name in names]
 
 

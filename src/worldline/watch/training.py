@@ -124,11 +124,11 @@ def _line(name: str, run: RunFollower) -> str:
     of_all = f" of {count(total)}" if math.isfinite(total) else ""
     left, quiet = run.seconds_left, run.quiet_for
     if done >= total:
-        state = "at its end"
+        state = "finished"
     elif quiet:
-        state = f"no news for {duration(quiet)}"
+        state = f"no update for {duration(quiet)}"
     else:
-        state = f"{duration(left)} left" if math.isfinite(left) else "just begun"
+        state = f"{duration(left)} left" if math.isfinite(left) else "just started"
     evaluations = run.curve("eval/return")[1]
     known = [
         ("evaluation {}", short(evaluations[-1]) if len(evaluations) else ""),

@@ -135,7 +135,7 @@ class Watcher:
         self.traces.add(self.session.taken, seen)
         if seen.diverged.any():
             worlds = ", ".join(map(str, np.flatnonzero(seen.diverged)))
-            self.say(f"world {worlds} diverged, and begins again")
+            self.say(f"world {worlds} diverged and was reset")
         took = time.monotonic() - began
         self._step_s += 0.05 * (min(took, 1.0) - self._step_s)  # a mean, which compiling is not of
 
@@ -174,7 +174,7 @@ class Watcher:
         seconds = self.session.seen.steps[self.chosen] * self.timestep
         policy = "" if self.follower is None else f"\n\npolicy: {self.follower.note}"
         late = self._step_s * self.speed > self.timestep
-        what = ", paused" if not self.playing else ", slower than asked for" if late else ""
+        what = ", paused" if not self.playing else ", slower than the chosen speed" if late else ""
         count = self.session.num_worlds
         worlds = f"{count} world{'s' * (count > 1)}"
         self.panel.tell(f"**{self._title}**{policy}\n\n{worlds}, {seconds:.2f} s{what}")

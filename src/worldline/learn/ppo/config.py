@@ -24,30 +24,31 @@ from worldline.settings import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOConfig(ImageLearnerConfig):
-    """Settings of PPO. These defaults suit small robots; each task has defaults of its own."""
+    """Settings of PPO. These defaults suit small robots; tasks may have other defaults."""
 
     num_worlds: Count = 128
     """The number of worlds to simulate at the same time."""
     unroll_length: Count = 64
     """Control steps that each world takes in an update."""
     epochs: Count = 5
-    """How often an update learns from each of its steps."""
+    """How many times an update learns from each of its steps."""
     minibatches: Count = 16
-    """Gradient steps in an epoch. Must divide num_worlds * unroll_length."""
+    """The number of gradient steps in an epoch. It must divide num_worlds * unroll_length."""
     learning_rate: Positive = 1e-3
-    """Adam's learning rate. With a target_kl it is the first one, and the highest is twice this."""
+    """Adam's learning rate. With a target_kl this is the first value, and the maximum is twice
+    this value."""
     anneal_steps: Steps = 0
-    """Environment steps over which the learning rate falls linearly to a tenth. 0: it stays."""
+    """Environment steps over which the learning rate falls linearly to a tenth. 0: it is constant.
+    """
     target_kl: NotNegative = 0.02
-    """Raise or lower the learning rate, so that after an epoch the policy has this KL divergence
-    from the one that acted. 0: leave the learning rate alone."""
+    """Adapt the learning rate, so that after an epoch the KL divergence of the policy from the
+    policy that acted is about this. 0: do not adapt it."""
     gae_lambda: Share = 0.95
     """Lambda of generalised advantage estimation, from 0 to 1."""
     clip: Positive = 0.2
-    """PPO's clip: how far the probability ratio may move from 1."""
+    """PPO's clip: the largest change of the probability ratio from 1."""
     value_clip: NotNegative = 0.0
-    """How far a value may move from the old value in an update, in units of its target. 0: no
-    limit."""
+    """The largest change of a value in an update, in units of its target. 0: no limit."""
     value_weight: Finite = 0.5
     """Weight of the value loss."""
     entropy_weight: Finite = 0.0
@@ -57,27 +58,26 @@ class PPOConfig(ImageLearnerConfig):
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
     normalize_advantages: bool = True
-    """Bring the advantages of each minibatch to mean 0 and standard deviation 1."""
+    """Normalise the advantages of each minibatch to mean 0 and standard deviation 1."""
     advantage_floor: NotNegative = 0.0
-    """The least standard deviation by which normalised advantages are divided. In a task that has
-    been learned advantages are mostly noise; a floor such as 0.1 keeps them small."""
+    """The smallest standard deviation by which normalised advantages are divided. When a task has
+    been learned, advantages are mostly noise; a floor, for example 0.1, keeps them small."""
     activation: Activation = "tanh"
     """The activation function of the hidden layers."""
     initial_log_std: LogStd = -0.5
     """Logarithm of the first policy's standard deviation, in units of half the action range."""
     squash: Squash = "clip"
-    """How an action drawn from the policy is brought into the action bounds."""
+    """How to bring an action that the policy draws into the action bounds."""
     recurrent_size: Units | Literal[0] = 0
     """Units of the GRU of the policy, and of the critic. 0: they have no memory."""
     share_encoder: bool = True
     """Share the image encoder between policy and critic, if they see the same images and have no
     memory."""
     random_shift: Number = 0
-    """Shift images by up to so many pixels, drawn anew for each world and epoch."""
+    """Shift images by up to this number of pixels, drawn for each world and epoch."""
     shuffle_groups: Number = 0
-    """Shuffle samples within so many groups of worlds; several devices share the groups, and send
-    each other no samples. 0: 16, or else the most of 8, 4, 2 and 1 that divide worlds and
-    minibatches."""
+    """Shuffle samples within this number of groups of worlds. Devices share the groups, and so
+    exchange no samples. 0: the largest of 16, 8, 4, 2 and 1 that fits worlds and minibatches."""
 
     def groups(self, remembers: bool) -> int:
         """The groups of worlds within which samples are shuffled.
@@ -93,8 +93,8 @@ class PPOConfig(ImageLearnerConfig):
         if not self._fits(self.shuffle_groups, remembers):
             raise ConfigError(
                 f"shuffle_groups is {self.shuffle_groups}: {self.num_worlds} worlds do not divide "
-                f"into so many groups with equal shares of {self.minibatches} minibatches; give 0 "
-                "to have the number chosen"
+                f"into this number of groups with equal parts of {self.minibatches} minibatches; "
+                "give 0 for a number that fits"
             )
         return self.shuffle_groups
 
@@ -130,8 +130,8 @@ class PPOConfig(ImageLearnerConfig):
         groups = self.groups(remembers)
         if groups % devices:
             raise ConfigError(
-                f"{devices} devices do not divide the {groups} groups of worlds within which "
-                f"samples are shuffled; give shuffle_groups={devices}, or a multiple of that"
+                f"shuffle_groups is {groups}, not a multiple of the {devices} devices; give "
+                f"shuffle_groups={devices}, or a multiple of it"
             )
 
     def check_for_memory(self) -> None:
@@ -142,11 +142,11 @@ class PPOConfig(ImageLearnerConfig):
         """
         if self.augmentation:
             raise ConfigError(
-                "images are not augmented for networks with a memory; set random_shift, "
+                "networks with a memory do not support image augmentation; set random_shift, "
                 "brightness, contrast and cutout to 0"
             )
         if self.num_worlds % self.minibatches:
             raise ConfigError(
-                f"{self.num_worlds} worlds do not divide into {self.minibatches} minibatches, and "
-                "with a memory each is of whole worlds; change one of the two"
+                f"{self.num_worlds} worlds do not divide into {self.minibatches} minibatches of "
+                "whole worlds, which a memory needs; change one of the two"
             )

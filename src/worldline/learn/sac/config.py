@@ -22,28 +22,29 @@ class SACConfig(ImageLearnerConfig):
     """Gradient steps of the critics in an update of num_worlds * unroll_length environment steps.
     """
     actor_delay: Count = 2
-    """Update the policy and the temperature after every so many gradient steps of the critics. Must
+    """Gradient steps of the critics between two steps of the policy and the temperature. It must
     divide critic_steps."""
     batch_size: Count = 256
     """Transitions in a gradient step."""
     replay_capacity: Count = 1_000_000
     """The largest number of transitions in the replay buffer."""
     learning_starts: Steps = 5000
-    """Environment steps, over all worlds, before the first gradient step. Until then actions are
-    spread over their whole range."""
+    """Environment steps, over all worlds, before the first gradient step. Until then, actions are
+    drawn from their whole range."""
     learning_rate: Positive = 3e-4
     """Adam's learning rate for the policy and the temperature."""
     critic_learning_rate: Positive = 1e-3
     """Adam's learning rate for the critics."""
     target_rate: PositiveShare = 0.005
-    """How far each gradient step moves the target critics towards the critics, from 0 to 1 (tau).
+    """The share (tau) of the way to the critics that each gradient step moves the target critics.
     """
     target_entropy: Finite = -1.0
-    """The entropy of the policy that the temperature is tuned for, in nats for each action."""
+    """The target for the entropy of the policy, in nats for each action. The temperature is adapted
+    to reach it."""
     initial_temperature: Positive = 0.1
     """The first temperature (alpha), the weight of the entropy."""
     num_critics: Count = 2
-    """The number of critics. The lowest of their values counts."""
+    """The number of critics. The minimum of their values is used."""
     layer_norm: bool = True
     """Use layer normalisation in the critics."""
     actor_hidden: tuple[Units, ...] = (256, 256)
@@ -53,14 +54,14 @@ class SACConfig(ImageLearnerConfig):
     activation: Activation = "relu"
     """The activation function of the hidden layers."""
     random_shift: Number = 0
-    """Shift images by up to so many pixels, drawn anew for each image and gradient step."""
+    """Shift images by up to this number of pixels, drawn for each image and gradient step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.critic_steps % self.actor_delay:
             raise ConfigError(
-                f"critic_steps is {self.critic_steps} and actor_delay {self.actor_delay}; "
-                "the first must be a multiple of the second"
+                f"critic_steps is {self.critic_steps}, not a multiple of actor_delay, which is "
+                f"{self.actor_delay}; change one of the two"
             )
         steps = self.num_worlds * self.unroll_length
         if self.replay_capacity < 2 * steps:

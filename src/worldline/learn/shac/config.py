@@ -17,26 +17,27 @@ class SHACConfig(LearnerConfig):
     num_worlds: Count = 64
     """The number of worlds to simulate at the same time."""
     unroll_length: Count = 16
-    """Control steps that each world takes in an update, and through which the gradient goes. Longer
-    ones see further ahead, and their gradients explode sooner."""
+    """Control steps that each world takes in an update; the gradient goes through all of them. A
+    longer segment sees further ahead, but its gradient explodes sooner."""
     checkpoint: bool = False
-    """Save memory: compute each step again in the backward pass. It takes about a third more time.
-    """
+    """Save memory: compute each step again in the backward pass. This takes about a third more
+    time."""
     learning_rate: Positive = 2e-3
     """Adam's first learning rate for the policy."""
     critic_learning_rate: Positive = 2e-3
     """Adam's first learning rate for the critic."""
     anneal_steps: Steps = 0
-    """Environment steps over which both learning rates fall linearly to a hundredth. 0: they stay.
-    """
+    """Environment steps over which both learning rates fall linearly to a hundredth. 0: they are
+    constant."""
     critic_epochs: Count = 8
-    """How often the critic learns from each step of an update."""
+    """How many times the critic learns from each step of an update."""
     minibatches: Count = 4
-    """Gradient steps of the critic in an epoch. Must divide num_worlds * unroll_length."""
+    """The number of gradient steps of the critic in an epoch. It must divide num_worlds *
+    unroll_length."""
     target_rate: PositiveShare = 0.5
-    """How far each update moves the target critic towards the critic, from 0 to 1."""
+    """The share of the way to the critic that each update moves the target critic."""
     gae_lambda: Share = 0.95
-    """Lambda of the critic's targets: 0 looks one step ahead, 1 a whole segment."""
+    """Lambda of the critic's targets: with 0 they use one step, with 1 the whole segment."""
     value_weight: Share = 1.0
     """Weight of the critic's value after the last step of a segment. 0: analytic policy gradients.
     """
@@ -48,14 +49,14 @@ class SHACConfig(LearnerConfig):
     reward_scale: Positive = 1.0
     """Multiply rewards by this."""
     activation: Activation = "elu"
-    """The activation function of the hidden layers. A smooth one has smooth gradients."""
+    """The activation function of the hidden layers. A smooth function has smooth gradients."""
     layer_norm: bool = True
     """Use layer normalisation in policy and critic."""
     initial_log_std: LogStd = -1.0
     """Logarithm of the first policy's standard deviation, in units of half the action range."""
     squash: Squash = "tanh"
-    """How an action drawn from the policy is brought into the action bounds. `clip` has no gradient
-    outside of them."""
+    """How to bring an action that the policy draws into the action bounds. `clip` has no gradient
+    outside of the bounds."""
 
     @property
     def anneal_updates(self) -> float:

@@ -38,8 +38,8 @@ class BraxPhysics(Physics):
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         if not isinstance(model, SystemModel):
             raise ModelError(
-                "the engine 'brax' runs environments of Brax and Playground, and no MuJoCo model; "
-                "give BraxWorlds your environment, or choose another engine"
+                "the engine 'brax' runs environments of Brax and Playground, not a MuJoCo model; "
+                "give your environment to BraxWorlds, or choose another engine"
             )
         super().__init__(model, reads)
 

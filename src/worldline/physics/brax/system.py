@@ -79,8 +79,8 @@ class SystemModel(Model):
         """
         if not self._place:
             raise VariationError(
-                f"{type(self.env).__name__} has no `sys` and no `mjx_model` whose fields could "
-                "vary; leave out domain and variation"
+                f"{type(self.env).__name__} has no `sys` and no `mjx_model`, so no field can vary; "
+                "leave out domain and variation"
             )
         return getattr(self.env, self._place)
 
@@ -114,7 +114,7 @@ class SystemModel(Model):
         found = self.readings.get(name) or inputs.get(name)
         if found is None:
             hint = did_you_mean(name, (*self.readings, *inputs))
-            raise ModelError(f"{name!r} is no number of {type(self.env).__name__}{hint}")
+            raise ModelError(f"{type(self.env).__name__} has no number {name!r}{hint}")
         return found
 
     def constant(self, field: str) -> NDArray:
@@ -181,8 +181,8 @@ class SystemModel(Model):
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) != now.get(name):
                 raise ConfigError(
-                    f"{type(self.env).__name__} gives {name!r} as {before.get(name)} in reset and "
-                    f"{now.get(name)} in step; give the same"
+                    f"{type(self.env).__name__} returns {name!r} as {before.get(name)} in reset, "
+                    f"but as {now.get(name)} in step; return the same shape and dtype"
                 )
         return first
 
@@ -203,7 +203,7 @@ class SystemModel(Model):
             return _depends(step, value, first, action) or _depends(begin, value, key)
         except jax.errors.ConcretizationTypeError as error:
             raise VariationError(
-                f"{field!r} decides which program {type(self.env).__name__} runs, and cannot vary"
+                f"{field!r} cannot vary: the program of {type(self.env).__name__} depends on it"
             ) from error
 
     def __repr__(self) -> str:
@@ -219,7 +219,9 @@ def readings(state: Any) -> dict[str, Any]:
     named = {"reward": state.reward, "done": state.done}
     if isinstance(state.obs, Mapping):
         if nested := [name for name, part in state.obs.items() if isinstance(part, Mapping)]:
-            raise ConfigError(f"the observation {nested[0]!r} is a dict in a dict; give a flat one")
+            raise ConfigError(
+                f"the observation {nested[0]!r} is a dict in a dict; give a dict of arrays"
+            )
         named |= {f"obs/{name}": part for name, part in state.obs.items()}
     else:
         named["obs"] = state.obs
@@ -249,8 +251,8 @@ def _check_not_for_training(env: Any) -> None:
         name = type(layer).__name__
         if name in _FOR_TRAINING:
             raise ConfigError(
-                f"the environment is wrapped for training ({name}), with episodes of its own, and "
-                "worlds have theirs; give env.unwrapped"
+                f"the environment is wrapped for training ({name}) and resets its own episodes; "
+                "give env.unwrapped, since worlds reset theirs"
             )
         layer = vars(layer).get("env") if hasattr(layer, "__dict__") else None
     missing = [name for name in ("reset", "step", "action_size") if not hasattr(env, name)]

@@ -35,8 +35,8 @@ def check_installed() -> None:
     version = importlib.metadata.version("mujoco-mjx")
     if not version.startswith(f"{TESTED}."):
         raise ConfigError(
-            f"the engine 'mjx' uses private parts of mujoco-mjx {TESTED}, and {version} is "
-            f"installed: {install_command('mjx')}"
+            f"the engine 'mjx' needs mujoco-mjx {TESTED}, but {version} is installed: "
+            f"{install_command('mjx')}"
         )
 
 

@@ -119,7 +119,7 @@ class RowConstants:
         except mujoco.FatalError as error:
             line = str(error)
         varied = ", ".join(sorted(self._names))
-        raise VariationError(f"MuJoCo refuses a world's own {varied}: {line}")
+        raise VariationError(f"MuJoCo does not accept the values of {varied} in a world: {line}")
 
     def _copied(self, rows: NDArray) -> NDArray:
         """Copies what follows into rows from where it was derived last; returns the other rows."""

@@ -100,15 +100,15 @@ class NativePhysics(Physics):
         self.num_threads = num_threads or _usable_cores()
         for field in _SCRATCH.intersection(reads.named):
             raise ModelError(
-                f"{field!r} is memory of MuJoCo's solvers, not a quantity of a world; take it out "
-                "of the task's fields"
+                f"{field!r} is internal memory of MuJoCo's solvers; remove it from the task's "
+                "fields"
             )
         for flag in _OUTSIDE_STATE:
             if model.mj.opt.enableflags & flag:
                 name = flag.name.removeprefix("mjENBL_").lower()
                 raise ModelError(
-                    f"the model enables {name!r}, which keeps a memory outside MuJoCo's state; "
-                    f"take {name} out of the model's <flag>"
+                    f"the model enables {name!r}, which keeps a memory outside of MuJoCo's state; "
+                    f"remove {name} from the model's <flag>"
                 )
         kind = f"{type(self).__module__}.{type(self).__qualname__}"  # a subclass may do otherwise
         self.digest = f"{kind} {model.digest} {reads} {self.num_threads} {gradient}"

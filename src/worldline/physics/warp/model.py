@@ -38,7 +38,7 @@ _NOT_COMPUTED = frozenset((
 ))  # fmt: skip
 
 #: MuJoCo solves for such a body with all of its damping; Warp leaves out what couples its axes.
-_BRAKES = "damped tendons that hold a body which floats alone, under implicitfast"
+_BRAKES = "damped tendons on a single free body, with implicitfast"
 
 
 def check_variation(model: mujoco.MjModel, names: Iterable[str]) -> None:
@@ -103,7 +103,7 @@ def converted(
     if has_actuator(model, "pid"):
         raise lacks("warp", "the actuator <pid>")
     if model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
-        raise lacks("warp", "sleeping bodies, whose memory is outside a state")
+        raise lacks("warp", "sleeping bodies, which have a memory outside of the state")
     if holds_bodies(model) and model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
         raise lacks("warp", "<connect> and <weld> under RK4")
     if _brakes_floating_body(model, variation):
@@ -117,7 +117,7 @@ def converted(
             warnings.simplefilter("ignore", UserWarning)
             return model, mujoco_warp().put_model(model, dict(batch_sizes))
     except (NotImplementedError, ValueError) as error:
-        raise lacks("warp", f"something that the model has: {error}".rstrip(".")) from error
+        raise lacks("warp", f"a feature of the model: {error}".rstrip(".")) from error
 
 
 def holds_bodies(model: mujoco.MjModel) -> bool:

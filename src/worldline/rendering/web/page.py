@@ -81,7 +81,7 @@ def write_page(file: Path, page: bytes) -> None:
         with whole_file(file) as opened:
             opened.write(page)
     except OSError as error:
-        raise RunError(f"cannot write {str(file)!r}: {error.strerror}; make room") from error
+        raise RunError(f"cannot write {str(file)!r}: {error.strerror}; free some space") from error
 
 
 def _round(values: NDArray) -> None:

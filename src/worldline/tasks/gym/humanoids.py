@@ -135,7 +135,7 @@ class HumanoidStandup(HumanoidBody):
         default_factory=lambda: tracking_camera(1, distance=4.0, height=0.8925)
     )
     uph_cost_weight: float = 1.0
-    """Without effect, in Gymnasium too: the weight of the height is always 1."""
+    """This option has no effect, also in Gymnasium: the weight of the height is always 1."""
     impact_cost_weight: float = 5e-7
     """Cost of the sum of the squared contact forces."""
     impact_cost_range: Range = (float("-inf"), 10.0)

@@ -58,45 +58,45 @@ class AlohaHandOver(AlohaTask):
     action_scale: Positive = 0.015
     """How far an action of 1 moves the targets of the servos, rad; of the fingers, m."""
     least_opening: NotNegative = 0.01
-    """Of the left fingers, m, which helps them to find the box."""
+    """Smallest opening of the left fingers, m. It helps them to find the box."""
     box_range: tuple[float, float] = (0.05, 0.1)
-    """How far the box starts from its place in the model, along x and y, m."""
+    """Largest distance of the box from its position in the model at a start, along x and y, m."""
     target: tuple[float, float, float] = (0.2, 0.0, 0.25)
-    """Where the box is to be, about, m."""
+    """The mean position of the box's target, m."""
     target_range: NotNegative = 0.15
-    """How far from there along each axis, m."""
+    """Largest distance of the box's target from `target` along each axis, m."""
     least_target: Finite = 0.15
-    """Of the target along x, m: on the right."""
+    """Smallest x of the target, m, which is on the right."""
     exchange: tuple[float, float, float] = (0.0, 0.0, 0.24)
-    """Where the box is handed over, m."""
+    """The position where the box is handed over, m."""
     left_end: Finite = -0.1
-    """Along x, from where the box is the right arm's as well, m."""
+    """The x up to which only the left arm is rewarded for the box, m."""
     right_begin: Finite = 0.0
-    """Along x, from where it is the right arm's alone, m."""
+    """The x from which only the right arm is rewarded for the box, m."""
     sharpness: Positive = 10.0
-    """How fast the rewards for nearness fall with the distance, 1/m."""
+    """Rate at which the rewards for nearness fall with the distance, 1/m."""
     barrier_sharpness: Positive = 100.0
-    """How fast rewards that belong to one side of the table end at its border, 1/m."""
+    """Rate at which rewards for one side of the table fall at its border, 1/m."""
     kept_place: Finite = 0.1
-    """Along x, from where the box brings the reward for being kept, m."""
+    """The x from which the box brings the reward for holding it, m."""
     kept_reward: Finite = 0.02
-    """A share of the sum of terms, in each control step with the box there."""
+    """The share of the sum of terms that each control step with the box there adds."""
     picked_height: Positive = 0.15
-    """Of the box, from which it counts as picked up, m."""
+    """Height from which the box counts as picked up, m."""
     dropped_height: NotNegative = 0.05
-    """Below which a box that was picked up is dropped, m."""
+    """Height below which a box that was picked up counts as dropped, m."""
     dropped_reward: Finite = -0.1
-    """For a box that is dropped."""
+    """Reward for a box that is dropped."""
     largest_coordinate: Positive = 1.0
-    """Of the box, beyond which an episode terminates, m."""
+    """Coordinate of the box beyond which an episode terminates, m."""
     gripper_box_weight: Finite = 1.0
-    """For grippers near the box."""
+    """Weight of the reward for grippers near the box."""
     box_handover_weight: Finite = 4.0
-    """For the box near the place of exchange."""
+    """Weight of the reward for the box near the place of exchange."""
     handover_target_weight: Finite = 8.0
-    """For the box near its target, in the right gripper."""
+    """Weight of the reward for the box near its target, in the right gripper."""
     no_table_collision_weight: Finite = 0.3
-    """For fingers that do not touch the table."""
+    """Weight of the reward for fingers that do not touch the table."""
 
     file = "aloha/xmls/mjx_hand_over.xml"
     fields = ("site_xpos", "site_xmat", "xpos", "xmat", "sensordata")

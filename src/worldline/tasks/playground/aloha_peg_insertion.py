@@ -50,43 +50,46 @@ class AlohaPegInsertion(AlohaTask):
     action_scale: Positive = 0.005
     """How far an action of 1 moves the targets of the servos, rad; of the fingers, m."""
     thing_range: NotNegative = 0.1
-    """How far socket and peg start from their places in the model, along x and y, m."""
+    """Largest distance of socket and peg from their positions in the model at a start, along x and
+    y, m."""
     socket_goal: tuple[float, float, float] = (-0.05, 0.0, 0.15)
-    """Where the socket is to be lifted to, m."""
+    """The position to which the socket should be lifted, m."""
     peg_goal: tuple[float, float, float] = (0.05, 0.0, 0.15)
-    """Where the peg is to be lifted to, m."""
+    """The position to which the peg should be lifted, m."""
     aligned_distance: Positive = 0.005
-    """From the peg's end to the axis of the socket, below which insertion counts, m."""
+    """Distance from the peg's end to the axis of the socket below which insertion is rewarded, m.
+    """
     grip_margin: Positive = 0.3
-    """Distance of a gripper from its thing at which a tenth of its reward is left, m."""
+    """Distance of a gripper from its object at which a tenth of its reward is left, m."""
     lift_margin: Positive = 0.15
-    """Distance of a thing from its goal at which a tenth of its reward is left, m."""
+    """Distance of an object from its goal at which a tenth of its reward is left, m."""
     insertion_margin: Positive = 0.1
-    """Distance of the peg's end from the end of the socket at which a tenth is left, m."""
+    """Distance of the peg's end from the end of the socket at which a tenth of the reward is left,
+    m."""
     pose_margin: Positive = 2.0
     """Distance of an arm from its start at which a tenth of its reward is left, rad."""
     largest_coordinate: Positive = 1.0
-    """Of socket and peg, beyond which an episode terminates, m."""
+    """Coordinate of socket or peg beyond which an episode terminates, m."""
     left_reward_weight: Finite = 1.0
-    """For the left gripper at the socket."""
+    """Weight of the reward for the left gripper at the socket."""
     right_reward_weight: Finite = 1.0
-    """For the right gripper at the peg."""
+    """Weight of the reward for the right gripper at the peg."""
     left_target_qpos_weight: Finite = 0.3
-    """For a left arm near its start, with both grippers at their things."""
+    """Weight of the reward for a left arm near its start, with both grippers at their things."""
     right_target_qpos_weight: Finite = 0.3
-    """The same for the right arm."""
+    """Weight of the same reward for the right arm."""
     no_table_collision_weight: Finite = 0.3
-    """For fingers that do not touch the table."""
+    """Weight of the reward for fingers that do not touch the table."""
     socket_z_up_weight: Finite = 0.5
-    """For a socket that is upright where it should be."""
+    """Weight of the reward for a socket that is upright where it should be."""
     peg_z_up_weight: Finite = 0.5
-    """For a peg that is upright where it should be."""
+    """Weight of the reward for a peg that is upright where it should be."""
     socket_entrance_reward_weight: Finite = 4.0
-    """For the socket where it should be."""
+    """Weight of the reward for the socket where it should be."""
     peg_end2_reward_weight: Finite = 4.0
-    """For the peg where it should be."""
+    """Weight of the reward for the peg where it should be."""
     peg_insertion_reward_weight: Finite = 8.0
-    """For a peg on the socket's axis, near the end of the socket."""
+    """Weight of the reward for a peg on the socket's axis, near the end of the socket."""
 
     file = "aloha/xmls/mjx_single_peg_insertion.xml"
     fields = ("site_xpos", "xpos", "xmat", "sensordata")

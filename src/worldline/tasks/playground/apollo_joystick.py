@@ -55,7 +55,7 @@ class ApolloJoystickFlat(HumanoidTask):
     largest_command: tuple[float, float, float] = (1.5, 0.8, 1.5)
     """Largest command: forward or back and sideways, m/s, and turning, rad/s."""
     command_probability: tuple[float, float, float] = (0.9, 0.25, 0.5)
-    """Of a new command along each of them that is not 0."""
+    """Probability, for each of these directions, that a new command is not 0."""
     command_time: Positive = 5.0
     """Mean time between two commands, exponentially distributed, s."""
     gait_frequency: tuple[float, float] = (1.25, 1.75)
@@ -67,29 +67,30 @@ class ApolloJoystickFlat(HumanoidTask):
     phase_sigma: Positive = 0.01
     """Squared error of the feet's heights at which `exp(-1)` of its reward is left, m^2."""
     tracking_weight: Finite = 1.0
-    """For following forward and sideways, and half as much for turns."""
+    """Weight of the reward for following forward and sideways, and half as much for turns."""
     lin_vel_z_weight: Finite = 0.0
-    """Of the squared vertical velocity, (m/s)^2."""
+    """Weight of the squared vertical velocity, (m/s)^2."""
     ang_vel_xy_weight: Finite = -0.15
-    """Of the squared angular velocity about the horizontal, (rad/s)^2."""
+    """Weight of the squared angular velocity about the horizontal, (rad/s)^2."""
     orientation_weight: Finite = -1.0
-    """Of the squared sine of the tilt."""
+    """Weight of the squared sine of the tilt."""
     torques_weight: Finite = 0.0
-    """Of the sizes of the motors' forces, N m."""
+    """Weight of the sizes of the motors' forces, N m."""
     action_rate_weight: Finite = 0.0
-    """Of the squared change of the action."""
+    """Weight of the squared change of the action."""
     energy_weight: Finite = 0.0
-    """Of the velocities of joints, rad/s, times their forces as shares of the largest ones."""
+    """Weight of the velocities of joints, rad/s, times their forces as shares of the largest ones.
+    """
     feet_phase_weight: Finite = 1.0
-    """For feet at the heights of the gait."""
+    """Weight of the reward for feet at the heights of the gait."""
     alive_weight: Finite = 0.0
-    """For each control step without a fall."""
+    """Weight of the reward for each control step without a fall."""
     termination_weight: Finite = 0.0
-    """Of the end of an episode by a fall."""
+    """Weight of the end of an episode by a fall."""
     pose_weight: Finite = -1.0
-    """Of the squared way of joints from home, rad^2, those of a stride less."""
+    """Weight of the squared way of joints from home, rad^2, those of a stride less."""
     collision_weight: Finite = -1.0
-    """Of parts of the body that touch each other."""
+    """Weight of parts of the body that touch each other."""
 
     file = "locomotion/apollo/xmls/scene_mjx_feetonly_flat_terrain.xml"
     keyframe = "knees_bent"

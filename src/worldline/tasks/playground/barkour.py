@@ -103,9 +103,9 @@ class BarkourJoystick(ServoTask):
     episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
     stiffness: NotNegative = 35.0
-    """Of each joint's servo, N m / rad."""
+    """Stiffness of each joint's servo, N m / rad."""
     damping: NotNegative = 0.5239
-    """Of each joint, N m s / rad."""
+    """Damping of each joint, N m s / rad."""
     action_scale: Positive = 0.3
     """How far an action of 1 moves the target of a joint from home, rad."""
     lowest_angles: tuple[float, float, float] = (-0.7, -1.0, 0.05)
@@ -135,26 +135,26 @@ class BarkourJoystick(ServoTask):
     least_air_time: NotNegative = 0.1
     """Time in the air from which a step is worth something, s."""
     tracking_lin_vel_weight: Finite = 1.5
-    """For following forward and sideways."""
+    """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.8
-    """For following turns."""
+    """Weight of the reward for following turns."""
     lin_vel_z_weight: Finite = -2.0
-    """Of the squared vertical velocity, (m/s)^2."""
+    """Weight of the squared vertical velocity, (m/s)^2."""
     ang_vel_xy_weight: Finite = -0.05
-    """Of the squared angular velocity about the horizontal, (rad/s)^2."""
+    """Weight of the squared angular velocity about the horizontal, (rad/s)^2."""
     orientation_weight: Finite = -5.0
-    """Of the squared sine of the tilt."""
+    """Weight of the squared sine of the tilt."""
     torques_weight: Finite = -0.0002
-    """Of the motors' forces, N m."""
+    """Weight of the motors' forces, N m."""
     action_rate_weight: Finite = -0.1
-    """Of the squared change of the action."""
+    """Weight of the squared change of the action."""
     stand_still_weight: Finite = -0.5
-    """Of the way of joints from home, rad, under commands of which less than 0.1 of the horizontal
-    direction is to the left; Playground means those to stand."""
+    """Weight of the way of joints from home, rad, under commands of which less than 0.1 of the
+    horizontal direction is to the left; Playground means those to stand."""
     termination_weight: Finite = -1.0
-    """Of the end of an episode while a command is new."""
+    """Weight of the end of an episode while a command is new."""
     feet_air_time_weight: Finite = 0.2
-    """For the time in the air of feet that land, s."""
+    """Weight of the reward for the time in the air of feet that land, s."""
 
     fields = ("sensordata", "qfrc_actuator", "xpos")
     torso = "torso"

@@ -54,18 +54,18 @@ class BerkeleyJoystickFlat(HumanoidJoystick):
     tracking_sigma: Positive = 0.5
     """Squared error of velocity at which `exp(-1)` of its reward is left, (m/s)^2, (rad/s)^2."""
     standing_height: Positive = 0.5
-    """Of the torso, m."""
+    """Height of the torso when the robot stands, m."""
     swing_height: Positive = 0.1
     """How high a foot should swing, m."""
     torques_weight: Finite = -2.5e-5
-    """Of the sizes of the motors' forces, N m."""
+    """Weight of the sizes of the motors' forces, N m."""
     action_rate_weight: Finite = -0.01
-    """Of the squared change of the action."""
+    """Weight of the squared change of the action."""
     termination_weight: Finite = -1.0
-    """Of the end of an episode by a fall."""
+    """Weight of the end of an episode by a fall."""
     joint_deviation_hip_weight: Finite = -0.25
-    """Of the way of the hips from home, sideways and about their axes, rad, when commanded to go
-    sideways."""
+    """Weight of the way of the hips from home, sideways and about their axes, rad, when commanded
+    to go sideways."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force")

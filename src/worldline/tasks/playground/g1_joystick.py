@@ -66,27 +66,27 @@ class G1JoystickFlat(HumanoidJoystick):
     still_command: NotNegative = 0.01
     """Size of a command below which it is to stand still, m/s and rad/s together."""
     standing_height: Positive = 0.5
-    """Of the pelvis, m."""
+    """Height of the pelvis when the robot stands, m."""
     swing_height: Positive = 0.15
     """How high a foot should swing, m."""
     largest_contact_force: NotNegative = 500.0
     """Vertical force on a foot beyond which it costs, N."""
     tracking_ang_vel_weight: Finite = 0.75
-    """For following turns."""
+    """Weight of the reward for following turns."""
     orientation_weight: Finite = -2.0
-    """Of the squared error of the vertical."""
+    """Weight of the squared error of the vertical."""
     dof_acc_weight: Finite = 0.0
-    """Of the squared accelerations of joints, (rad/s^2)^2."""
+    """Weight of the squared accelerations of joints, (rad/s^2)^2."""
     stand_still_weight: Finite = -1.0
-    """Of the way of joints from home, rad, when commanded to stand."""
+    """Weight of the way of joints from home, rad, when commanded to stand."""
     termination_weight: Finite = -100.0
-    """Of the end of an episode by a fall."""
+    """Weight of the end of an episode by a fall."""
     collision_weight: Finite = -0.1
-    """Of a hand that touches a thigh."""
+    """Weight of a hand that touches a thigh."""
     contact_force_weight: Finite = -0.01
-    """Of vertical forces on feet beyond the largest one, N."""
+    """Weight of vertical forces on feet beyond the largest one, N."""
     pose_weight: Finite = -0.1
-    """Of the squared way of joints from home, rad^2."""
+    """Weight of the squared way of joints from home, rad^2."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     keyframe = "knees_bent"

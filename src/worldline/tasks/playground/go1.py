@@ -27,9 +27,9 @@ class Go1Task(ServoTask):
     """A task of the Unitree Go1, a robot dog of 12 joints."""
 
     stiffness: NotNegative = 35.0
-    """Of each joint's servo, N m / rad."""
+    """Stiffness of each joint's servo, N m / rad."""
     damping: NotNegative = 0.5
-    """Of each joint, N m s / rad."""
+    """Damping of each joint, N m s / rad."""
     joint_noise: NotNegative = 0.03
     """Largest noise on joint angles, rad."""
     joint_velocity_noise: NotNegative = 1.5

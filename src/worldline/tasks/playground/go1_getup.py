@@ -53,15 +53,16 @@ class Go1Getup(Go1Task):
     action_scale: Positive = 0.5
     """How far an action of 1 moves the target of a joint from where the joint is, rad."""
     soft_limit: NotNegative = 0.95
-    """The share of each joint's range beyond which it costs."""
+    """The share of each joint's range beyond which there is a cost."""
     drop_probability: Share = 0.6
-    """Of a start dropped from `drop_height` in any pose; otherwise it starts at home."""
+    """Probability that an episode starts with a drop from `drop_height` in any pose; otherwise it
+    starts in the home pose."""
     drop_height: Positive = 0.5
-    """Of the torso, m."""
+    """Height of the torso from which the robot is dropped, m."""
     settle_time: NotNegative = 0.5
     """Seconds that the robot has to come to rest before the episode begins."""
     standing_height: Positive = 0.275
-    """Of the IMU of a robot that stands, m."""
+    """Height of the IMU when the robot stands, m."""
     upright_tolerance: Positive = 0.01
     """Squared error of the direction of gravity up to which the robot is upright."""
     height_tolerance: Positive = 0.005
@@ -69,23 +70,23 @@ class Go1Getup(Go1Task):
     fastest_joint: Positive = 2 * math.pi
     """Velocity of a joint from which it costs, rad/s."""
     orientation_weight: Finite = 1.0
-    """For an upright torso."""
+    """Weight of the reward for an upright torso."""
     torso_height_weight: Finite = 1.0
-    """For the height of the torso."""
+    """Weight of the reward for the height of the torso."""
     posture_weight: Finite = 1.0
-    """For joints near home, when upright."""
+    """Weight of the reward for joints near home, when upright."""
     stand_still_weight: Finite = 1.0
-    """For small actions, when standing."""
+    """Weight of the reward for small actions, when standing."""
     action_rate_weight: Finite = -0.001
-    """Of the squared first and second differences of actions."""
+    """Weight of the squared first and second differences of actions."""
     dof_pos_limits_weight: Finite = -0.1
-    """Of how far joints are beyond their soft limits, rad."""
+    """Weight of how far joints are beyond their soft limits, rad."""
     torques_weight: Finite = -1e-5
-    """Of the motors' forces, N m."""
+    """Weight of the motors' forces, N m."""
     dof_acc_weight: Finite = -2.5e-7
-    """Of the squared accelerations of joints, (rad/s^2)^2."""
+    """Weight of the squared accelerations of joints, (rad/s^2)^2."""
     dof_vel_weight: Finite = -0.1
-    """Of the squares of what velocities of joints are beyond `fastest_joint`, (rad/s)^2."""
+    """Weight of the squares of what velocities of joints are beyond `fastest_joint`, (rad/s)^2."""
 
     file = f"{SCENES}/scene_mjx_fullcollisions_flat_terrain.xml"
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force", "qacc")

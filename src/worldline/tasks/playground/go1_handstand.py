@@ -62,43 +62,46 @@ class Go1Handstand(Go1Task):
     velocity_noise: NotNegative = 0.1
     """Largest noise on the linear velocity, m/s."""
     soft_limit: NotNegative = 0.9
-    """The share of each joint's range beyond which it costs."""
+    """The share of each joint's range beyond which there is a cost."""
     crouch_probability: Share = 0.0
-    """Of a start lying on the belly, without velocity; otherwise it starts at home."""
+    """Probability that an episode starts on the belly, at rest; otherwise it starts in the home
+    pose."""
     lowest_upright: Finite = -0.25
     """The vertical component of the torso's own vertical below which an episode terminates."""
     wanted_height: Positive = 0.55
-    """Of the IMU, m."""
+    """Desired height of the IMU, m."""
     height_weight: Finite = 1.0
-    """For the height of the torso."""
+    """Weight of the reward for the height of the torso."""
     orientation_weight: Finite = 1.0
-    """For a torso that points where it should."""
+    """Weight of the reward for a torso that points where it should."""
     contact_weight: Finite = -0.1
-    """Of any foot on the ground."""
+    """Weight of any foot on the ground."""
     action_rate_weight: Finite = 0.0
-    """Of the squared change of the action."""
+    """Weight of the squared change of the action."""
     termination_weight: Finite = 0.0
-    """Of the end of an episode."""
+    """Weight of the end of an episode."""
     dof_pos_limits_weight: Finite = -0.5
-    """Of how far joints are beyond their soft limits, rad."""
+    """Weight of how far joints are beyond their soft limits, rad."""
     torques_weight: Finite = 0.0
-    """Of the squared forces of the motors, (N m)^2."""
+    """Weight of the squared forces of the motors, (N m)^2."""
     pose_weight: Finite = -0.1
-    """Of the squared way from home of the joints of the legs in the air, rad^2."""
+    """Weight of the squared way from home of the joints of the legs in the air, rad^2."""
     stay_still_weight: Finite = 0.0
-    """Of the squared velocities along the ground and about the torso's vertical."""
+    """Weight of the squared velocities along the ground and about the torso's vertical."""
     energy_weight: Finite = 0.0
-    """Of the motors' power, W; to make a policy smooth that can stand, Playground takes -0.003."""
+    """Weight of the motors' power, W; to make a policy smooth that can stand, Playground takes
+    -0.003."""
     dof_acc_weight: Finite = 0.0
-    """Of the squared accelerations of joints, (rad/s^2)^2; for that, Playground takes -2.5e-7."""
+    """Weight of the squared accelerations of joints, (rad/s^2)^2; for that, Playground takes
+    -2.5e-7."""
 
     file = f"{SCENES}/scene_mjx_flat_terrain.xml"
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force", "qacc")
 
     forward: ClassVar[float] = -1.0
-    """The vertical component of the torso's forward direction, when it points where it should."""
+    """The desired vertical component of the torso's forward direction."""
     in_air: ClassVar[slice] = slice(6, 12)
-    """The joints of the legs that are to be in the air."""
+    """The joints of the legs that should be in the air."""
 
     def start(self, key: Key) -> Start:
         """Standing somewhere near the origin, thrown a little; or in a crouch."""
@@ -211,7 +214,7 @@ class Go1Footstand(Go1Handstand):
     """
 
     wanted_height: Positive = 0.53
-    """Of the IMU, m."""
+    """Desired height of the IMU, m."""
 
     forward = 1.0
     in_air = slice(0, 6)

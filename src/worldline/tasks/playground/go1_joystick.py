@@ -42,49 +42,49 @@ class Go1JoystickFlat(Go1Task, JoystickTask):
     action_scale: Positive = 0.5
     """How far an action of 1 moves the target of a joint from home, rad."""
     soft_limit: NotNegative = 0.95
-    """The share of each limit of a joint beyond which it costs."""
+    """The share of each joint limit beyond which there is a cost."""
     velocity_noise: NotNegative = 0.1
     """Largest noise on the linear velocity, m/s."""
     largest_command: tuple[float, float, float] = (1.5, 0.8, 1.2)
     """Largest command: forward or back and sideways, m/s, and turning, rad/s."""
     command_probability: tuple[float, float, float] = (0.9, 0.25, 0.5)
-    """Of a new command along each of them that is not 0."""
+    """Probability, for each of these directions, that a new command is not 0."""
     command_time: Positive = 5.0
     """Mean time between two commands, exponentially distributed, s."""
     swing_height: Positive = 0.1
     """How high a foot should swing, m."""
     tracking_lin_vel_weight: Finite = 1.0
-    """For following forward and sideways."""
+    """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.5
-    """For following turns."""
+    """Weight of the reward for following turns."""
     lin_vel_z_weight: Finite = -0.5
-    """Of the squared vertical velocity, (m/s)^2."""
+    """Weight of the squared vertical velocity, (m/s)^2."""
     ang_vel_xy_weight: Finite = -0.05
-    """Of the squared angular velocity about the horizontal, (rad/s)^2."""
+    """Weight of the squared angular velocity about the horizontal, (rad/s)^2."""
     orientation_weight: Finite = -5.0
-    """Of the squared sine of the tilt."""
+    """Weight of the squared sine of the tilt."""
     dof_pos_limits_weight: Finite = -1.0
-    """Of how far joints are beyond their soft limits, rad."""
+    """Weight of how far joints are beyond their soft limits, rad."""
     pose_weight: Finite = 0.5
-    """For joints near home."""
+    """Weight of the reward for joints near home."""
     termination_weight: Finite = -1.0
-    """Of the end of an episode by a fall."""
+    """Weight of the end of an episode by a fall."""
     stand_still_weight: Finite = -1.0
-    """Of the way of joints from home, rad, when commanded to stand."""
+    """Weight of the way of joints from home, rad, when commanded to stand."""
     torques_weight: Finite = -0.0002
-    """Of the motors' forces, N m."""
+    """Weight of the motors' forces, N m."""
     action_rate_weight: Finite = -0.01
-    """Of the squared change of the action."""
+    """Weight of the squared change of the action."""
     energy_weight: Finite = -0.001
-    """Of the motors' power, W."""
+    """Weight of the motors' power, W."""
     feet_clearance_weight: Finite = -2.0
-    """Of feet that move away from the height of a swing."""
+    """Weight of feet that move away from the height of a swing."""
     feet_height_weight: Finite = -0.2
-    """Of the squared relative errors of the heights of swings."""
+    """Weight of the squared relative errors of the heights of swings."""
     feet_slip_weight: Finite = -0.1
-    """Of the squared velocities of feet on the ground, (m/s)^2."""
+    """Weight of the squared velocities of feet on the ground, (m/s)^2."""
     feet_air_time_weight: Finite = 0.1
-    """For the time in the air of feet that land, s."""
+    """Weight of the reward for the time in the air of feet that land, s."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force")

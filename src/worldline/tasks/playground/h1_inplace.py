@@ -41,13 +41,13 @@ class H1InplaceGaitTracking(H1Task):
     phase_sigma: Positive = 0.1
     """Squared error of the feet's heights at which `exp(-1)` of its reward is left, m^2."""
     feet_phase_weight: Finite = 2.0
-    """For feet at the heights of the gait."""
+    """Weight of the reward for feet at the heights of the gait."""
     pose_weight: Finite = -0.5
-    """Of the squared way of joints from home, rad^2, but for those of a stride."""
+    """Weight of the squared way of joints from home, rad^2, but for those of a stride."""
     ang_vel_weight: Finite = -0.5
-    """Of the squared angular velocity, (rad/s)^2."""
+    """Weight of the squared angular velocity, (rad/s)^2."""
     lin_vel_weight: Finite = -0.5
-    """Of the squared horizontal velocity, (m/s)^2."""
+    """Weight of the squared horizontal velocity, (m/s)^2."""
 
     def start(self, key: Key) -> Start:
         """Standing at home, with a gait."""

@@ -43,9 +43,9 @@ class H1JoystickGaitTracking(H1Task):
     """
 
     action_scale: Positive = 0.3
-    """How far an action of 1 moves the target of a joint from where it was, rad."""
+    """Change of a joint's target from its last value for an action of 1, rad."""
     noise_level: NotNegative = 0.6
-    """A factor of all noise of the observation; 0: none."""
+    """Factor for all noise of the observation; 0: no noise."""
     history_length: Count = 1
     """How many control steps the observed errors and velocities of the joints go back."""
     lowest_command: tuple[float, float, float] = (-1.5, -0.5, -1.0)
@@ -67,23 +67,25 @@ class H1JoystickGaitTracking(H1Task):
     least_air_time: NotNegative = 0.1
     """Time in the air from which a step is worth something, s."""
     feet_phase_weight: Finite = 5.0
-    """For feet at the heights of the gait."""
+    """Weight of the reward for feet at the heights of the gait."""
     tracking_lin_vel_weight: Finite = 3.5
-    """For following forward and sideways."""
+    """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.75
-    """For following turns."""
+    """Weight of the reward for following turns."""
     feet_air_time_weight: Finite = 0.0
-    """For the time in the air of feet that land, s, under commands to go faster than 0.05 m/s."""
+    """Weight of the reward for the time in the air of feet that land, s, under commands to go
+    faster than 0.05 m/s."""
     ang_vel_xy_weight: Finite = 0.0
-    """Of the squared angular velocity about the horizontal, (rad/s)^2."""
+    """Weight of the squared angular velocity about the horizontal, (rad/s)^2."""
     lin_vel_z_weight: Finite = 0.0
-    """Of the squared vertical velocity, (m/s)^2, in the gait `jump`."""
+    """Weight of the squared vertical velocity, (m/s)^2, in the gait `jump`."""
     pose_weight: Finite = -2.5
-    """Of the squared way of joints from home, rad^2, but for those of a stride."""
+    """Weight of the squared way of joints from home, rad^2, but for those of a stride."""
     foot_slip_weight: Finite = 0.0
-    """Of the squared velocities of feet on the ground, (m/s)^2."""
+    """Weight of the squared velocities of feet on the ground, (m/s)^2."""
     action_rate_weight: Finite = -0.01
-    """Of the squared change of the action before, and the squared second difference of actions."""
+    """Weight of the squared change of the action before, and the squared second difference of
+    actions."""
 
     def start(self, key: Key) -> Start:
         """Standing at home, with a first command and a gait."""

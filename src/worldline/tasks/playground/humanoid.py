@@ -67,7 +67,7 @@ class HumanoidTask(LeggedTask):
     pushed: bool = True
     """Whether the robot gets a knock now and then, which changes its velocity at once."""
     push_wait: tuple[float, float] = (5.0, 10.0)
-    """From a knock to the next: shortest and longest, s."""
+    """Shortest and longest time from one push to the next, s."""
     push_speed: tuple[float, float] = (0.1, 2.0)
     """What a knock adds to the robot's speed: lowest and highest, m/s."""
     gait_frequency: tuple[float, float] = (1.25, 1.5)

@@ -24,13 +24,13 @@ class HumanoidJoystick(HumanoidTask):
     """A task in which a humanoid follows commands that change every ten seconds."""
 
     soft_limit: NotNegative = 0.95
-    """The share of the range of a joint, about its middle, beyond which it costs."""
+    """The share of a joint's range, about its middle, beyond which there is a cost."""
     lowest_command: tuple[float, float, float]
     """Lowest command: forward and left, m/s, and turning left, rad/s."""
     highest_command: tuple[float, float, float]
     """Highest command: forward and left, m/s, and turning left, rad/s."""
     stand_probability: Share = 0.1
-    """Of a command to stand still."""
+    """Probability of a command to stand still."""
     command_steps: Count = 501
     """Control steps that a command lasts."""
     still_command: NotNegative = 0.1
@@ -40,51 +40,51 @@ class HumanoidJoystick(HumanoidTask):
     phase_sigma: Positive = 0.01
     """Squared error of the feet's heights at which `exp(-1)` of its reward is left, m^2."""
     standing_height: Positive
-    """Of the base, m."""
+    """Height of the base when the robot stands, m."""
     air_times: tuple[float, float] = (0.2, 0.5)
     """Time in the air from which a step is worth something, and up to which, s."""
     tracking_lin_vel_weight: Finite = 1.0
-    """For following forward and sideways."""
+    """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.5
-    """For following turns."""
+    """Weight of the reward for following turns."""
     lin_vel_z_weight: Finite = 0.0
-    """Of the squared vertical velocity, (m/s)^2."""
+    """Weight of the squared vertical velocity, (m/s)^2."""
     ang_vel_xy_weight: Finite = -0.15
-    """Of the squared angular velocity about the horizontal, (rad/s)^2."""
+    """Weight of the squared angular velocity about the horizontal, (rad/s)^2."""
     orientation_weight: Finite = -1.0
-    """Of the squared error of the vertical."""
+    """Weight of the squared error of the vertical."""
     base_height_weight: Finite = 0.0
-    """Of the squared error of the height of the base, m^2."""
+    """Weight of the squared error of the height of the base, m^2."""
     torques_weight: Finite = 0.0
-    """Of the sizes of the motors' forces, N m."""
+    """Weight of the sizes of the motors' forces, N m."""
     action_rate_weight: Finite = 0.0
-    """Of the squared change of the action."""
+    """Weight of the squared change of the action."""
     energy_weight: Finite = 0.0
-    """Of the motors' power, W."""
+    """Weight of the motors' power, W."""
     feet_clearance_weight: Finite = 0.0
-    """Of feet that move away from the height of a swing."""
+    """Weight of feet that move away from the height of a swing."""
     feet_air_time_weight: Finite = 2.0
-    """For the time in the air of feet that land, s."""
+    """Weight of the reward for the time in the air of feet that land, s."""
     feet_slip_weight: Finite = -0.25
-    """Of the horizontal speed of the base for each foot on the ground, m/s."""
+    """Weight of the horizontal speed of the base for each foot on the ground, m/s."""
     feet_height_weight: Finite = 0.0
-    """Of the squared relative errors of the heights of swings."""
+    """Weight of the squared relative errors of the heights of swings."""
     feet_phase_weight: Finite = 1.0
-    """For feet at the heights of the gait."""
+    """Weight of the reward for feet at the heights of the gait."""
     stand_still_weight: Finite = 0.0
-    """Of the way of joints from home, rad, when commanded to stand."""
+    """Weight of the way of joints from home, rad, when commanded to stand."""
     alive_weight: Finite = 0.0
-    """For each control step."""
+    """Weight of the reward for each control step."""
     termination_weight: Finite = 0.0
-    """Of the end of an episode by a fall."""
+    """Weight of the end of an episode by a fall."""
     joint_deviation_knee_weight: Finite = -0.1
-    """Of the way of the knees from home, rad."""
+    """Weight of the way of the knees from home, rad."""
     joint_deviation_hip_weight: Finite = -0.25
-    """Of the way of the hips from home, sideways and about their axes, rad."""
+    """Weight of the way of the hips from home, sideways and about their axes, rad."""
     dof_pos_limits_weight: Finite = -1.0
-    """Of how far joints are beyond their soft limits, rad."""
+    """Weight of how far joints are beyond their soft limits, rad."""
     pose_weight: Finite = -1.0
-    """Of the squared way of joints from home, rad^2, those of a stride less."""
+    """Weight of the squared way of joints from home, rad^2, those of a stride less."""
 
     hips: ClassVar[tuple[str, ...]]
     """The joints that turn the legs sideways and about their axes."""

@@ -47,7 +47,7 @@ class JoystickTask(LeggedTask):
     push_duration: tuple[float, float] = (0.05, 0.2)
     """How long a push lasts, s."""
     push_wait: tuple[float, float] = (1.0, 3.0)
-    """From a push to the next, s."""
+    """Time from one push to the next, s."""
     tracking_sigma: Positive = 0.25
     """Squared error of velocity at which `exp(-1)` of its reward is left, (m/s)^2, (rad/s)^2."""
     swing_height: Positive

@@ -49,7 +49,7 @@ class LeapTask(ManipulationTask):
     physics_timestep: Positive = 0.01
     """The model's time step, s."""
     noise_level: NotNegative = 1.0
-    """A factor of all noise of the observation; 0: none."""
+    """Factor for all noise of the observation; 0: no noise."""
     joint_noise: NotNegative = 0.05
     """Largest noise on joint angles, rad."""
     joint_spread: NotNegative = 0.1

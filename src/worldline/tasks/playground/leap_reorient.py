@@ -73,7 +73,8 @@ class LeapCubeReorient(LeapTask):
     action_scale: Positive = 0.5
     """How far an action of 1 moves the target of a joint, rad."""
     target_share: PositiveShare = 1.0
-    """Of a new target in the one that the servos get; the rest is that of the step before."""
+    """The share of the new target in the target of the servos; the rest is the target of the last
+    step."""
     history_length: Count = 1
     """How many control steps of errors `state` holds, newest first."""
     cube_noise: NotNegative = 0.02
@@ -81,7 +82,7 @@ class LeapCubeReorient(LeapTask):
     turn_noise: NotNegative = 0.1
     """Standard deviation of the noise on the quaternion of the cube."""
     lost_probability: Share = 0.0
-    """Of seeing the cube anywhere, in any orientation."""
+    """Probability that the cube is observed at a random position, in a random orientation."""
     success_angle: Positive = 0.1
     """Between the cube and its goal, below which it succeeds, rad."""
     goal_speed: NotNegative = 3.0
@@ -90,7 +91,7 @@ class LeapCubeReorient(LeapTask):
     goal_speed_range: NotNegative = 2.0
     """How far from there, rad/s."""
     goal_slowing: Share = 0.8
-    """Of that speed, what is left after each control step."""
+    """Factor of this speed after each control step."""
     jolted: bool = False
     """Whether the cube gets jolts."""
     jolt_velocity: tuple[float, float] = (0.0, 3.0)
@@ -104,21 +105,21 @@ class LeapCubeReorient(LeapTask):
     fastest_joint: Positive = 4.0
     """The velocity of a joint that costs 1, rad/s."""
     orientation_weight: Finite = 5.0
-    """For a cube turned as its goal."""
+    """Weight of the reward for a cube turned as its goal."""
     position_weight: Finite = 0.5
-    """For a cube on the palm."""
+    """Weight of the reward for a cube on the palm."""
     termination_weight: Finite = -100.0
-    """Of a cube that falls."""
+    """Weight of a cube that falls."""
     hand_pose_weight: Finite = -0.5
-    """Of the squared way of joints from home, rad^2."""
+    """Weight of the squared way of joints from home, rad^2."""
     action_rate_weight: Finite = -0.001
-    """Of the squared first and second differences of actions."""
+    """Weight of the squared first and second differences of actions."""
     joint_vel_weight: Finite = 0.0
-    """Of the squared velocities of joints, in units of `fastest_joint`."""
+    """Weight of the squared velocities of joints, in units of `fastest_joint`."""
     energy_weight: Finite = -0.001
-    """Of the motors' power, W."""
+    """Weight of the motors' power, W."""
     success_reward: Finite = 100.0
-    """For a success, whatever the control time step."""
+    """Reward for a success, independent of the control time step."""
 
     def start(self, key: Key) -> Start:
         """The hand about home, the cube above it and its goal in any orientation."""

@@ -57,19 +57,19 @@ class LeapCubeRotateZ(LeapTask):
     history_length: Count = 1
     """How many control steps `state` holds, newest first."""
     angvel_weight: Finite = 1.0
-    """For the cube's angular velocity about the vertical, rad/s."""
+    """Weight of the reward for the cube's angular velocity about the vertical, rad/s."""
     linvel_weight: Finite = 0.0
-    """Of the sum of the sizes of its velocity along each axis, m/s."""
+    """Weight of the sum of the sizes of its velocity along each axis, m/s."""
     pose_weight: Finite = 0.0
-    """Of the squared way of joints from home, rad^2."""
+    """Weight of the squared way of joints from home, rad^2."""
     torques_weight: Finite = 0.0
-    """Of the squared forces of the motors, (N m)^2."""
+    """Weight of the squared forces of the motors, (N m)^2."""
     energy_weight: Finite = 0.0
-    """Of the motors' power, W."""
+    """Weight of the motors' power, W."""
     termination_weight: Finite = -100.0
-    """Of a cube that falls."""
+    """Weight of a cube that falls."""
     action_rate_weight: Finite = 0.0
-    """Of the squared change of the action."""
+    """Weight of the squared change of the action."""
 
     def start(self, key: Key) -> Start:
         """The hand about home, the cube above it in any orientation."""

@@ -96,7 +96,7 @@ class LeggedTask(WalkingTask):
     action_scale: Positive
     """How far an action of 1 moves the target of a joint, rad."""
     noise_level: NotNegative = 1.0
-    """A factor of all noise of the observation; 0: none."""
+    """Factor for all noise of the observation; 0: no noise."""
 
     refresh = False
     camera = {"name": "track"}
@@ -251,9 +251,9 @@ class ServoTask(LeggedTask):
     """A task whose robot has the same servo and the same damping in each joint."""
 
     stiffness: NotNegative
-    """Of each joint's servo, N m / rad."""
+    """Stiffness of each joint's servo, N m / rad."""
     damping: NotNegative
-    """Of each joint, N m s / rad."""
+    """Damping of each joint, N m s / rad."""
 
     def mjcf(self) -> mujoco.MjSpec:
         """The scene with this task's time step, servos and damping."""

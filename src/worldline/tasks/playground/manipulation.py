@@ -45,7 +45,7 @@ class ManipulationTask(Task):
     file: ClassVar[str]
     """The scene, below `manipulation` among Playground's files."""
     keyframe: ClassVar[str] = "home"
-    """The keyframe at which episodes start, about."""
+    """The keyframe near which episodes start."""
     collision_iterations: ClassVar[int] = 0
     """Most steps of the search for collisions; 0: as many as the scene says."""
 

@@ -51,9 +51,9 @@ class Op3Joystick(ServoTask):
     episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
     stiffness: NotNegative = 21.1
-    """Of each joint's servo, N m / rad."""
+    """Stiffness of each joint's servo, N m / rad."""
     damping: NotNegative = 1.084
-    """Of each joint, N m s / rad."""
+    """Damping of each joint, N m s / rad."""
     action_scale: Positive = 0.3
     """How far an action of 1 moves the target of a joint from home, rad."""
     noise: NotNegative = 0.05
@@ -65,7 +65,7 @@ class Op3Joystick(ServoTask):
     highest_command: tuple[float, float, float] = (1.5, 0.8, 0.7)
     """Highest command: forward and left, m/s, and turning left, rad/s."""
     stand_probability: Share = 0.1
-    """Of a command to stand still."""
+    """Probability of a command to stand still."""
     command_steps: Count = 501
     """Control steps that a command lasts."""
     upright_limit: Finite = 0.85
@@ -79,29 +79,29 @@ class Op3Joystick(ServoTask):
     tracking_sigma: Positive = 0.25
     """Squared error of velocity at which `exp(-1)` of its reward is left, (m/s)^2, (rad/s)^2."""
     tracking_lin_vel_weight: Finite = 1.5
-    """For following forward and sideways."""
+    """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.8
-    """For following turns."""
+    """Weight of the reward for following turns."""
     lin_vel_z_weight: Finite = -2.0
-    """Of the squared vertical velocity, (m/s)^2."""
+    """Weight of the squared vertical velocity, (m/s)^2."""
     ang_vel_xy_weight: Finite = -0.05
-    """Of the squared angular velocity about the horizontal, (rad/s)^2."""
+    """Weight of the squared angular velocity about the horizontal, (rad/s)^2."""
     orientation_weight: Finite = -5.0
-    """Of the squared sine of the tilt."""
+    """Weight of the squared sine of the tilt."""
     torques_weight: Finite = -0.0002
-    """Of the motors' forces, N m."""
+    """Weight of the motors' forces, N m."""
     action_rate_weight: Finite = -0.01
-    """Of the squared first and second differences of actions."""
+    """Weight of the squared first and second differences of actions."""
     zero_cmd_weight: Finite = -0.5
-    """Of the squared action under a command to stand."""
+    """Weight of the squared action under a command to stand."""
     termination_weight: Finite = -1.0
-    """Of the end of an episode, but in the last step of a command."""
+    """Weight of the end of an episode, but in the last step of a command."""
     feet_slip_weight: Finite = -0.1
-    """Of the squared velocities of feet on the ground, (m/s)^2."""
+    """Weight of the squared velocities of feet on the ground, (m/s)^2."""
     feet_clearance_weight: Finite = 0.0
-    """Of the squared errors of the heights of feet that move, m^2."""
+    """Weight of the squared errors of the heights of feet that move, m^2."""
     energy_weight: Finite = -0.0001
-    """Of the motors' power, W."""
+    """Weight of the motors' power, W."""
 
     file = "locomotion/op3/xmls/scene_mjx_feetonly.xml"
     keyframe = "stand_bent_knees"

@@ -51,15 +51,15 @@ class PandaTask(ManipulationTask):
     grasp_distance: NotNegative = 0.012
     """Between the gripper and the object, below which it has been reached, m."""
     sharpness: Positive = 5.0
-    """How fast the rewards for nearness fall with the distance, 1/m."""
+    """Rate at which the rewards for nearness fall with the distance, 1/m."""
     largest_coordinate: Positive = 1.0
-    """Of the object, beyond which an episode terminates, m."""
+    """Coordinate of the object beyond which an episode terminates, m."""
     gripper_box_weight: Finite = 4.0
-    """For the gripper near the object."""
+    """Weight of the reward for the gripper near the object."""
     box_target_weight: Finite = 8.0
-    """For the object near its target, once the gripper has been at it."""
+    """Weight of the reward for the object near its target, once the gripper has been at it."""
     robot_target_qpos_weight: Finite = 0.3
-    """For an arm near its start."""
+    """Weight of the reward for an arm near its start."""
 
     fields = ("site_xpos", "site_xmat", "xpos", "xmat", "sensordata")
     camera = {"lookat": (0.4, 0.0, 0.25), "distance": 1.9, "azimuth": 130.0, "elevation": -20.0}
@@ -135,10 +135,10 @@ class PandaCubeTask(PandaTask):
     """A task of the Panda and a cube on the floor."""
 
     turn_share: NotNegative = 0.1
-    """Of the error of the cube's axes, in how near it is to its target; the rest is that of its
-    place."""
+    """The share of the orientation error in the distance of the cube from its target; the rest is
+    the position error."""
     no_floor_collision_weight: Finite = 0.25
-    """For a hand that does not touch the floor."""
+    """Weight of the reward for a hand that does not touch the floor."""
 
     def terms(
         self, physics: PhysicsState, place: Array, axes: Array | NDArray, reached: Array

@@ -47,14 +47,14 @@ class PandaOpenCabinet(PandaTask):
     """
 
     largest_turn: NotNegative = math.pi / 6
-    """Of the joints from an upright arm at a start, rad; joints 4 and 6 turn one way, up to twice
-    as far."""
+    """Largest angle of the joints from an upright arm at a start, rad. Joints 4 and 6 turn in one
+    direction only, up to twice as far."""
     target: tuple[float, float, float] = (0.3, 0.0, 0.5)
-    """Where the handle is to be, about, m."""
+    """The mean position of the handle's target, m."""
     target_range: NotNegative = 0.1
     """How far from there along x, m."""
     no_barrier_collision_weight: Finite = 0.25
-    """For a hand that stays in front of the cabinet."""
+    """Weight of the reward for a hand that stays in front of the cabinet."""
 
     file = f"{SCENES}/mjx_cabinet.xml"
     keyframe = "upright"

@@ -47,11 +47,11 @@ class PandaPickCube(PandaCubeTask):
     cube_range: tuple[float, float] = (0.2, 0.2)
     """How far the cube starts from its place in the model, along x and y, m."""
     lowest_target: tuple[float, float, float] = (-0.2, -0.2, 0.2)
-    """Of the cube's target, from its place in the model, m."""
+    """Smallest displacement of the cube's target from its position in the model, m."""
     highest_target: tuple[float, float, float] = (0.2, 0.2, 0.4)
-    """Of the cube's target, from its place in the model, m."""
+    """Largest displacement of the cube's target from its position in the model, m."""
     largest_turn: NotNegative = 0.0
-    """Of the target, about any axis, rad."""
+    """Largest rotation of the target about any axis, rad."""
 
     file = f"{SCENES}/mjx_single_cube.xml"
 
@@ -122,4 +122,4 @@ class PandaPickCubeOrientation(PandaPickCube):
     """
 
     largest_turn: NotNegative = math.pi / 4
-    """Of the target, about any axis, rad."""
+    """Largest rotation of the target about any axis, rad."""

@@ -69,36 +69,37 @@ class PandaPickCubeCartesian(PandaCubeTask):
     finger_step: Positive = 0.02
     """How far the target of the fingers moves in a control step, m."""
     lowest_tip: tuple[float, float, float] = (0.25, -0.32, 0.02)
-    """Of the gripper's target, m."""
+    """The smallest coordinates of the gripper's target, m."""
     highest_tip: tuple[float, float, float] = (0.77, 0.32, 0.5)
-    """Of the gripper's target, m."""
+    """The largest coordinates of the gripper's target, m."""
     sag: Finite = 0.03
     """How much nearer than the gripper's target, along x, the gripper itself is, m: the servos
     yield."""
     cube_range: NotNegative = 0.05
     """How far the cube starts from the middle along y, m."""
     cube_height: Finite = 0.0
-    """Of the cube's middle at a start, m: half of the cube is in the floor, which lifts it."""
+    """Height of the cube's centre at a start, m. Half of the cube is in the floor, which pushes it
+    up."""
     target_height: Positive = 0.2
-    """Of the cube's target, m."""
+    """Height of the cube's target, m."""
     lifted_height: Positive = 0.05
-    """Of the cube's middle, above which it is lifted, m."""
+    """Height of the cube's centre above which it counts as lifted, m."""
     success_distance: Positive = 0.05
     """Between the cube and its target, below which the episode ends well, m."""
     grasped_probability: Share = 0.05
-    """Of a start with the cube in the hand, which helps to explore."""
+    """Probability that an episode starts with the cube in the hand, which helps exploration."""
     finger_delays: Count = 1
     """How many delays of the fingers' action there are, 0 control steps among them."""
     robot_target_qpos_weight: Finite = 0.0
-    """For an arm near its start."""
+    """Weight of the reward for an arm near its start."""
     action_rate_weight: Finite = -0.0005
-    """Of the change of the action."""
+    """Weight of the change of the action."""
     no_solution_weight: Finite = -0.01
-    """Of actions that lead out of the arm's reach."""
+    """Weight of actions that lead out of the arm's reach."""
     lifted_weight: Finite = 0.5
-    """For a cube that is lifted."""
+    """Weight of the reward for a cube that is lifted."""
     success_weight: Finite = 2.0
-    """For a cube at its target."""
+    """Weight of the reward for a cube at its target."""
 
     file = f"{SCENES}/mjx_single_cube_camera.xml"
     keyframe = "low_home"

@@ -97,9 +97,9 @@ class RobotiqPushCube(ManipulationTask):
     physics_timestep: Positive = 0.005
     """The model's time step, s."""
     action_scale: Positive = 0.1
-    """The control of a motor for an action of 1; its gear makes a torque of it."""
+    """The control of a motor for an action of 1; the motor's gear turns it into a torque."""
     largest_torque: Positive = 8.0
-    """Of a joint, N m."""
+    """Largest torque of a joint, N m."""
     grip: NotNegative = 0.82
     """Where the gripper is held: closed, rad."""
     action_delay: tuple[int, int] = (1, 2)
@@ -121,61 +121,61 @@ class RobotiqPushCube(ManipulationTask):
     start_shares: tuple[float, float, float, float, float, float, float] = (
         0.06, 0.06, 0.06, 0.06, 0.09, 0.09, 0.09,
     )  # fmt: skip
-    """Of each joint's limits: how far it starts from home."""
+    """Largest distance of each joint from the home pose at a start, as a share of its limits."""
     box_range: NotNegative = 0.15
     """How far the box starts from its place in the model along y; 0.4 of it along x, m."""
     target_ranges: tuple[float, ...] = (0.05, 0.05, 0.1, 0.2, 0.2)
-    """The same of the target, after 0, 1, 2, ... targets that were reached, m."""
+    """The same for the target, after 0, 1, 2, ... reached targets, m."""
     target_angles: tuple[float, ...] = (45.0, 45.0, 90.0, 135.0, 180.0)
     """Largest angle from the box to its target, after as many, degrees."""
     lowest_place: tuple[float, float, float] = (0.4, -0.2, -0.005)
-    """Of box and target, m."""
+    """The smallest coordinates of box and target, m."""
     highest_place: tuple[float, float, float] = (0.65, 0.2, 0.04)
-    """Of box and target, m."""
+    """The largest coordinates of box and target, m."""
     lowest_corner: tuple[float, float, float] = (0.3, -0.5, -0.01)
-    """Of the workspace, m; the height is that of the box alone."""
+    """The lowest corner of the workspace, m; its height applies only to the box."""
     highest_corner: tuple[float, float, float] = (0.75, 0.7, 0.5)
-    """Of the workspace, m; the height is that of the gripper alone."""
+    """The highest corner of the workspace, m; its height applies only to the gripper."""
     joint_share: Share = 0.9
-    """Of a joint's limits, beyond which an episode terminates."""
+    """The share of a joint's limits beyond which an episode terminates."""
     largest_velocities: tuple[float, float, float, float, float, float, float] = (
         2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61,
     )  # fmt: skip
-    """Of the joints, rad/s."""
+    """Largest velocities of the joints, rad/s."""
     velocity_share: Share = 0.9
-    """Of these, beyond which `joint_vel_limit` is lost."""
+    """The share of these velocities beyond which the reward `joint_vel_limit` is 0."""
     side_distance: NotNegative = 0.1
     """How far behind the box, seen from its target, the gripper should be, m."""
     success_distance: Positive = 0.03
     """Between the box and its target, below which it is there, m."""
     success_angle: Positive = 10.0
-    """Below which it is turned as it should be, degrees."""
+    """Angle to the target orientation below which the orientation counts as reached, degrees."""
     success_steps: Number = 30
-    """For how many control steps both must hold."""
+    """Number of control steps for which both must hold."""
     gripper_box_weight: Finite = 2.0
-    """For the gripper behind the box."""
+    """Weight of the reward for the gripper behind the box."""
     box_target_weight: Finite = 8.0
-    """For the box at its target."""
+    """Weight of the reward for the box at its target."""
     box_orientation_weight: Finite = 6.0
-    """For the box turned as its target."""
+    """Weight of the reward for the box turned as its target."""
     gripper_collision_side_weight: Finite = 1.0
-    """For a gripper that touches the box from the side."""
+    """Weight of the reward for a gripper that touches the box from the side."""
     robot_target_qpos_weight: Finite = 0.75
-    """For an arm near home."""
+    """Weight of the reward for an arm near home."""
     joint_vel_weight: Finite = 1.0
-    """For slow joints."""
+    """Weight of the reward for slow joints."""
     joint_vel_limit_weight: Finite = 3.0
-    """For joints that are not near their largest velocity."""
+    """Weight of the reward for joints that are not near their largest velocity."""
     total_command_weight: Finite = -0.1
-    """Of the size of the action."""
+    """Weight of the size of the action."""
     action_rate_weight: Finite = -0.1
-    """Of the difference between the action and the last one that was taken."""
+    """Weight of the difference between the action and the last one that was taken."""
     termination_reward: Finite = -50.0
-    """For an episode that terminates."""
+    """Reward when an episode terminates."""
     success_reward: Finite = 500.0
-    """For a target that was held."""
+    """Reward for a target that was held."""
     success_wait_reward: Finite = 3.0
-    """For each control step at the target."""
+    """Reward for each control step at the target."""
 
     file = "franka_emika_panda_robotiq/xmls/scene_panda_robotiq_cube.xml"
     collision_iterations = 10
@@ -186,9 +186,11 @@ class RobotiqPushCube(ManipulationTask):
         for name in ("action_delay", "observation_delay"):
             fewest, most = getattr(self, name)
             if not 0 <= fewest <= most:
-                raise TaskError(f"{name} is {(fewest, most)}; give the fewest first, 0 or more")
+                raise TaskError(
+                    f"{name} is {(fewest, most)}; give the smaller number first, 0 or more"
+                )
         if not len(self.target_ranges) == len(self.target_angles) > 0:
-            raise TaskError("target_ranges and target_angles must be as long, and not empty")
+            raise TaskError("target_ranges and target_angles must have the same length, 1 or more")
 
     @property
     def action_bounds(self) -> tuple[NDArray, NDArray]:

@@ -46,9 +46,9 @@ class SpotFlat(SpotTask, JoystickTask):
     episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
     stiffness: NotNegative = 300.0
-    """Of each joint's servo, N m / rad."""
+    """Stiffness of each joint's servo, N m / rad."""
     damping: NotNegative = 1.0
-    """Of each joint, N m s / rad."""
+    """Damping of each joint, N m s / rad."""
     action_scale: Positive = 0.3
     """How far an action of 1 moves the target of a joint from home, rad."""
     history_length: Count = 3
@@ -60,39 +60,39 @@ class SpotFlat(SpotTask, JoystickTask):
     highest_command: tuple[float, float, float] = (1.0, 0.8, 1.0)
     """Highest command: forward and left, m/s, and turning left, rad/s."""
     stand_probability: Share = 0.1
-    """Of a command to stand still."""
+    """Probability of a command to stand still."""
     command_steps: Count = 201
     """Control steps that a command lasts."""
     swing_height: Positive = 0.12
     """How high a foot should swing, m."""
     tracking_lin_vel_weight: Finite = 1.5
-    """For following forward and sideways."""
+    """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.8
-    """For following turns."""
+    """Weight of the reward for following turns."""
     lin_vel_z_weight: Finite = -2.0
-    """Of the squared vertical velocity, (m/s)^2."""
+    """Weight of the squared vertical velocity, (m/s)^2."""
     ang_vel_xy_weight: Finite = -0.05
-    """Of the squared angular velocity about the horizontal, (rad/s)^2."""
+    """Weight of the squared angular velocity about the horizontal, (rad/s)^2."""
     orientation_weight: Finite = -5.0
-    """Of the squared sine of the tilt."""
+    """Weight of the squared sine of the tilt."""
     termination_weight: Finite = -1.0
-    """Of the end of an episode by a fall."""
+    """Weight of the end of an episode by a fall."""
     posture_weight: Finite = 1.0
-    """For joints near home when commanded to stand; for any otherwise."""
+    """Weight of the reward for joints near home when commanded to stand; for any otherwise."""
     torques_weight: Finite = -0.0002
-    """Of the motors' forces, N m."""
+    """Weight of the motors' forces, N m."""
     action_rate_weight: Finite = -0.01
-    """Of the squared first and second differences of actions."""
+    """Weight of the squared first and second differences of actions."""
     energy_weight: Finite = -0.001
-    """Of the motors' power, W."""
+    """Weight of the motors' power, W."""
     feet_slip_weight: Finite = -0.1
-    """Of the squared velocities of feet on the ground, (m/s)^2."""
+    """Weight of the squared velocities of feet on the ground, (m/s)^2."""
     feet_clearance_weight: Finite = -2.0
-    """Of feet that move away from the height of a swing."""
+    """Weight of feet that move away from the height of a swing."""
     feet_height_weight: Finite = -0.1
-    """Of the squared relative errors of the heights of swings."""
+    """Weight of the squared relative errors of the heights of swings."""
     feet_air_time_weight: Finite = 0.1
-    """For the time in the air of feet that land, s."""
+    """Weight of the reward for the time in the air of feet that land, s."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     fields = ("sensordata", "site_xpos", "actuator_force")

@@ -64,9 +64,9 @@ class SpotGaitTracking(SpotTask):
     episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
     stiffness: NotNegative = 400.0
-    """Of each joint's servo, N m / rad."""
+    """Stiffness of each joint's servo, N m / rad."""
     damping: NotNegative = 10.0
-    """Of each joint, N m s / rad."""
+    """Damping of each joint, N m s / rad."""
     action_scale: Positive = 0.6
     """How far an action of 1 moves the target of a joint from home, rad."""
     history_length: Count = 3
@@ -76,7 +76,7 @@ class SpotGaitTracking(SpotTask):
     highest_command: tuple[float, float, float] = (1.0, 0.5, 1.0)
     """Highest command: forward and left, m/s, and turning left, rad/s."""
     stand_probability: Share = 0.1
-    """Of a command to stand still."""
+    """Probability of a command to stand still."""
     command_steps: Count = 201
     """Control steps that a command lasts."""
     gaits: tuple[str, ...] = ("trot", "walk", "pace", "bound", "pronk")
@@ -90,17 +90,17 @@ class SpotGaitTracking(SpotTask):
     phase_sigma: Positive = 0.1
     """Squared error of the feet's heights at which `exp(-1)` of its reward is left, m^2."""
     feet_phase_weight: Finite = 2.0
-    """For feet at the heights of the gait."""
+    """Weight of the reward for feet at the heights of the gait."""
     tracking_lin_vel_weight: Finite = 0.5
-    """For following forward and sideways."""
+    """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.5
-    """For following turns."""
+    """Weight of the reward for following turns."""
     ang_vel_xy_weight: Finite = -0.5
-    """Of the squared angular velocity about the horizontal, (rad/s)^2."""
+    """Weight of the squared angular velocity about the horizontal, (rad/s)^2."""
     lin_vel_z_weight: Finite = -0.5
-    """Of the squared vertical velocity, (m/s)^2, in the gaits bound and pronk."""
+    """Weight of the squared vertical velocity, (m/s)^2, in the gaits bound and pronk."""
     hip_splay_weight: Finite = -0.5
-    """Of the squared way of the hips from home, rad^2."""
+    """Weight of the squared way of the hips from home, rad^2."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     fields = ("sensordata", "site_xpos")

@@ -47,9 +47,9 @@ class SpotGetup(SpotTask):
     episode_length: Number = 300
     """Control steps after which an episode is truncated; 0 for no limit."""
     stiffness: NotNegative = 400.0
-    """Of each joint's servo, N m / rad."""
+    """Stiffness of each joint's servo, N m / rad."""
     damping: NotNegative = 20.0
-    """Of each joint, N m s / rad."""
+    """Damping of each joint, N m s / rad."""
     action_scale: Positive = 0.6
     """How far an action of 1 moves the target of a joint from where the joint is, rad."""
     joint_noise: NotNegative = 0.01
@@ -59,29 +59,30 @@ class SpotGetup(SpotTask):
     vertical_noise: NotNegative = 0.05
     """Largest noise on the direction of the vertical."""
     drop_probability: Share = 0.6
-    """Of a start dropped from `drop_height` in any pose; otherwise it starts at home."""
+    """Probability that an episode starts with a drop from `drop_height` in any pose; otherwise it
+    starts in the home pose."""
     drop_height: Positive = 1.0
-    """Of the torso, m."""
+    """Height of the torso from which the robot is dropped, m."""
     settle_time: NotNegative = 0.5
     """Seconds that the robot has to come to rest before the episode begins."""
     standing_height: Positive = 0.46
-    """Of the torso of a robot that stands, m."""
+    """Height of the torso when the robot stands, m."""
     upright_tolerance: Positive = 0.01
     """Squared error of the vertical up to which the robot is upright."""
     height_tolerance: Positive = 0.005
-    """The share of `standing_height` that may lack when it stands."""
+    """The share of `standing_height` that may be missing when the robot stands."""
     orientation_weight: Finite = 1.0
-    """For an upright torso."""
+    """Weight of the reward for an upright torso."""
     torso_height_weight: Finite = 1.0
-    """For the height of the torso."""
+    """Weight of the reward for the height of the torso."""
     posture_weight: Finite = 1.0
-    """For joints near home, when upright."""
+    """Weight of the reward for joints near home, when upright."""
     stand_still_weight: Finite = 1.0
-    """For small actions, when standing."""
+    """Weight of the reward for small actions, when standing."""
     torques_weight: Finite = 0.0
-    """Of the motors' forces, N m."""
+    """Weight of the motors' forces, N m."""
     action_rate_weight: Finite = 0.0
-    """Of the squared first and second differences of actions."""
+    """Weight of the squared first and second differences of actions."""
 
     file = f"{SCENES}/scene_mjx_flat_terrain.xml"
     fields = ("sensordata", "actuator_force")

@@ -52,24 +52,24 @@ class T1JoystickFlat(HumanoidJoystick):
     push_speed: tuple[float, float] = (0.1, 1.0)
     """What a knock adds to the robot's speed: lowest and highest, m/s."""
     standing_height: Positive = 0.665
-    """Of the trunk, m."""
+    """Height of the trunk when the robot stands, m."""
     swing_height: Positive = 0.12
     """How high a foot should swing, m."""
     least_feet_distance: NotNegative = 0.2
-    """Distance of the feet, sideways, below which it costs, m."""
+    """Sideways distance between the feet below which there is a cost, m."""
     alive_weight: Finite = 0.25
-    """For each control step."""
+    """Weight of the reward for each control step."""
     dof_acc_weight: Finite = 0.0
-    """Of the squared accelerations of joints, (rad/s^2)^2."""
+    """Weight of the squared accelerations of joints, (rad/s^2)^2."""
     dof_vel_weight: Finite = 0.0
-    """Of the squared velocities of joints, (rad/s)^2."""
+    """Weight of the squared velocities of joints, (rad/s)^2."""
     joint_deviation_hip_weight: Finite = -0.1
-    """Of the way of the hips from home, sideways and about their axes, rad, when commanded to go
-    sideways."""
+    """Weight of the way of the hips from home, sideways and about their axes, rad, when commanded
+    to go sideways."""
     feet_distance_weight: Finite = -1.0
-    """Of feet nearer to each other than the least distance, m, up to 0.1."""
+    """Weight of feet nearer to each other than the least distance, m, up to 0.1."""
     collision_weight: Finite = -1.0
-    """Of feet that touch each other."""
+    """Weight of feet that touch each other."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force", "qacc")

@@ -95,27 +95,28 @@ class PickCube(Task):
     episode_length: Number = 100
     """Control steps after which an episode is truncated; 0 for no limit."""
     speed: float = 0.4
-    """Of the gripper along each axis at an action of 1, m/s."""
+    """Velocity of the gripper along each axis for an action of 1, m/s."""
     lead: float = 0.04
     """How far the gripper's target may be ahead of it, m."""
     spread: tuple[float, float] = (0.1, 0.15)
     """How far from (0.5, 0) the cube starts along x and y, m."""
     success_height: float = 0.1
-    """The cube is lifted, as the metric `success` says, when it is so far above the table, m."""
+    """Height above the table from which the metric `success` is true, m."""
     target_height: float = 0.15
     """Where to hold the cube, m above the table."""
     reach_reward: float = 0.5
-    """For fingertips at the cube."""
+    """Reward for fingertips at the cube."""
     grasp_reward: float = 0.5
-    """For a cube that both fingertips touch."""
+    """Reward for a cube that both fingertips touch."""
     lift_reward: float = 2.0
-    """For a grasped cube at `target_height`; in proportion below."""
+    """Reward for a grasped cube at `target_height`; below it the reward is proportional to the
+    height."""
     hold_reward: float = 2.0
-    """For a cube within about `hold_width` of `target_height`."""
+    """Reward for a cube within about `hold_width` of `target_height`."""
     hold_width: float = 0.03
     """Error of the height at which `exp(-1)` of its reward is left, m."""
     effort_cost: float = 0.01
-    """Of the squared action."""
+    """Cost of the squared action."""
 
     # Where the joints, the gripper and the cube are, and what the fingertips feel.
     fields = ("xanchor", "xaxis", "site_xpos", "site_xmat", "xmat", "sensordata")

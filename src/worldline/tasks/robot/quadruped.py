@@ -131,7 +131,7 @@ class QuadrupedJoystick(WalkingTask):
     fastest: tuple[float, float, float] = (0.8, 0.4, 0.8)
     """Largest command: forward or back and sideways, m/s, and turning, rad/s."""
     stand_probability: float = 0.1
-    """Of a command to stand still."""
+    """Probability of a command to stand still."""
     command_time: float = 4.0
     """Seconds between two commands."""
     action_scale: float = 0.6
@@ -143,21 +143,21 @@ class QuadrupedJoystick(WalkingTask):
     tracking_width: float = 0.4
     """Error of velocity at which `exp(-1)` of its reward is left: m/s, rad/s."""
     linear_reward: float = 1.0
-    """For following forward and sideways."""
+    """Reward for following the forward and sideways velocity."""
     turning_reward: float = 0.5
-    """For following turns."""
+    """Reward for following the turning velocity."""
     gait_reward: float = 0.4
-    """For feet at the heights that the clock asks for."""
+    """Reward for feet at the heights of the gait's clock."""
     bounce_cost: float = 0.5
-    """Of the square of the vertical velocity, m/s."""
+    """Cost of the squared vertical velocity, (m/s)^2."""
     tilt_cost: float = 2.0
-    """Of the square of the sine of the torso's tilt."""
+    """Cost of the squared sine of the torso's tilt."""
     wobble_cost: float = 0.02
-    """Of the squared velocities of roll and pitch, rad/s."""
+    """Cost of the squared roll and pitch rates, (rad/s)^2."""
     jerk_cost: float = 0.05
-    """Of the squared change of the action."""
+    """Cost of the squared change of the action."""
     pose_cost: float = 0.05
-    """Of the squared way of the joints from the stance, rad."""
+    """Cost of the squared distance of the joints from the stance, rad^2."""
 
     fields = ("xmat", "site_xpos")  # how the torso is turned, and where the feet are
     camera = {"name": "side"}  # from the side, along with the robot

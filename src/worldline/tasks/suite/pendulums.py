@@ -60,7 +60,7 @@ class AcrobotSwingup(SuiteTask):
     file = "acrobot.xml"
     control_timestep: float = 0.01
     margin: float = 1.0
-    """Distance from the target at which the reward has fallen to 0.1, m; 0: it is 0 outside."""
+    """Distance from the target at which the reward has fallen to 0.1, m. 0: no reward outside."""
 
     fields = ("xmat", "site_xpos")  # orientations of the links, positions of tip and target
 

@@ -209,9 +209,9 @@ class QuadrupedEscape(Quadruped):
     """
 
     terrains: int = 8
-    """Terrains to draw from."""
+    """The number of terrains to draw from."""
     terrain_seed: int = 0
-    """Decides the terrains."""
+    """Random seed of the terrains."""
 
     fields = (*Quadruped.fields, "xpos", "site_xpos")  # also those of torso and workspace
 

@@ -37,62 +37,61 @@ class Terrain:
     """
 
     kinds: tuple[str, ...] = ()
-    """Of ground: flat, slope_up, slope_down, waves, rough, stairs_up, stairs_down, gaps,
-    stepping_stones, obstacles, pit; none: the task's own ground."""
+    """The kinds of ground: flat, slope_up, slope_down, waves, rough, stairs_up, stairs_down, gaps,
+    stepping_stones, obstacles, pit. Without any, the task has its own ground."""
     levels: Count = 6
-    """How many tiles a kind has, each more difficult than the one before."""
+    """The number of tiles of a kind, each more difficult than the one before."""
     tile: Positive = 8.0
     """The side of a tile, m."""
     cell: Positive = 0.05
-    """The distance of two heights, m."""
+    """The distance between two points of the height field, m."""
     platform: Positive = 1.6
-    """The side of the even square in the middle of most tiles, m."""
+    """Side of the even square in the middle of most tiles, m."""
     margin: NotNegative = 0.4
     """Even ground along the border of each tile, m."""
     seed: Seed = 0
-    """Of what is random in the ground."""
+    """Random seed of the ground."""
     slope: FromTo = (0.0, 0.6)
-    """The rise of slopes over their length."""
+    """Rise of slopes divided by their length."""
     wave_height: FromTo = (0.0, 0.3)
-    """Of waves, from trough to crest, m."""
+    """Height of waves from trough to crest, m."""
     wave_length: Positive = 1.6
-    """Of waves, from crest to crest, m."""
+    """Length of waves from crest to crest, m."""
     roughness: FromTo = (0.0, 0.15)
-    """Of rough ground, from the lowest to the highest point, m."""
+    """Height difference between the lowest and the highest point of rough ground, m."""
     step_height: FromTo = (0.02, 0.2)
-    """Of a stair's step, m."""
+    """Height of a step of stairs, m."""
     step_depth: Positive = 0.3
-    """Of a stair's step, m."""
+    """Depth of a step of stairs, m."""
     gap_width: FromTo = (0.05, 0.6)
-    """Of the trenches of `gaps`, m."""
+    """Width of the trenches of `gaps`, m."""
     gap_depth: Positive = 0.5
-    """Of trenches, and of the ground between stepping stones, m."""
+    """Depth of trenches, and of the ground between stepping stones, m."""
     gap_land: Positive = 0.8
-    """From one trench to the next, m."""
+    """Distance from one trench to the next, m."""
     stone_gap: FromTo = (0.05, 0.25)
-    """From one stepping stone to the next, m."""
+    """Distance from one stepping stone to the next, m."""
     stone_side: FromTo = (0.6, 0.3)
-    """Of a stepping stone, m."""
+    """Side of a stepping stone, m."""
     obstacle_height: FromTo = (0.02, 0.2)
-    """Of blocks and hollows, m."""
+    """Height of blocks, and depth of hollows, m."""
     obstacles: Count = 60
-    """Blocks and hollows on a tile."""
+    """The number of blocks and hollows on a tile."""
     pit_depth: FromTo = (0.05, 0.4)
-    """Of a pit, m."""
+    """Depth of a pit, m."""
     scan_length: NotNegative = 1.2
-    """Of the rectangle under the robot in which the policy sees the ground, along the robot, m."""
+    """Length of the rectangle of the height scan, along the robot, m."""
     scan_width: NotNegative = 0.8
-    """Of this rectangle, across the robot, m."""
+    """Width of the rectangle of the height scan, across the robot, m."""
     scan_spacing: Positive = 0.1
-    """The distance of two points of the height scan, m."""
+    """The distance between two points of the height scan, m."""
     scan_range: Positive = 1.0
-    """The largest number of the height scan, up and down, m."""
+    """The largest absolute value in the height scan, m."""
     footprint: NotNegative = 0.4
-    """How far from the robot's middle its feet may be at a start, m: it begins above the highest
-    ground within."""
+    """Largest distance of the feet from the robot's centre at a start, m. The robot starts above
+    the highest ground within this distance."""
     border: Annotated[float, Range(0, 100)] = 1.0
-    """The even ground around the atlas that belongs to the height field, m; a plain without end
-    follows."""
+    """Width of the even ground around all tiles, m; an infinite plane follows it."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -38,7 +38,7 @@ class WalkingTask(Task):
     """
 
     terrain: Terrain = Terrain()  # noqa: RUF009 # frozen
-    """The ground: kinds of terrain, from easy to difficult; by default the task's own."""
+    """The terrain; by default the task's own ground."""
 
     @functools.cached_property
     def model(self) -> Model:

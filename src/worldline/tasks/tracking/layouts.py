@@ -124,7 +124,9 @@ def _rate(path: Path, times: NDArray) -> float:
     """Frames a second, of the times of all frames."""
     gaps = np.diff(times)
     if not len(gaps) or gaps.min() <= 0 or np.ptp(gaps) > 0.02 * gaps.mean():
-        raise ConfigError(f"{path.name}: 'time' is not even; give frames at equal distances, in s")
+        raise ConfigError(
+            f"{path.name}: 'time' is not even; give frames at equal time intervals, in s"
+        )
     return float((len(times) - 1) / (times[-1] - times[0]))
 
 
@@ -167,7 +169,7 @@ def _read_npz(path: Path, fps: float) -> Motion:
     if names is not None and len(names) != joints.shape[1]:
         raise ConfigError(
             f"{path.name} has {len(names)} joint_names and {joints.shape[1]} columns of joints; "
-            "give one name a column"
+            "give one name for each column"
         )
     bodies = found.get("body_pos")
     return Motion(path.name, rate, position, turn, joints, names, bodies)

@@ -30,9 +30,9 @@ class Robot:
     """The keyframe whose joint angles an action of 0 holds; empty: the first one, or the model's
     default configuration."""
     anchor: str = ""
-    """The body that says where the robot is; empty: the one with the free joint."""
+    """The body that defines the robot's position; empty: the body with the free joint."""
     bodies: tuple[str, ...] = ()
-    """The bodies that are compared; empty: all that have a joint."""
+    """The bodies that are compared; empty: all bodies that have a joint."""
     ends: tuple[str, ...] = ()
     """End effectors, bodies or sites, whose heights are watched; empty: the bodies at the ends of
     all limbs."""

@@ -107,9 +107,9 @@ class TrackMotion(Task):
     """The robot: g1 (extra `robots`), quadruped, or an MJCF file with a free joint, hinges,
     position servos and a floor."""
     motion: str = ""
-    """The reference motion, a CSV or NPZ file; empty: the one that comes with the robot."""
+    """The reference motion, a CSV or NPZ file; empty: the motion that comes with the robot."""
     motion_fps: Positive = 30.0
-    """Frames a second of a motion whose file does not say."""
+    """Frames per second of the motion, if its file does not contain them."""
     control_timestep: Positive = 0.02
     """Seconds between two actions; a multiple of `physics_timestep`."""
     physics_timestep: Positive = 0.005
@@ -117,61 +117,62 @@ class TrackMotion(Task):
     episode_length: Number = 500
     """Control steps after which an episode is truncated; 0 for no limit."""
     anchor: str = ""
-    """The body that says where the robot is; empty: the robot's own."""
+    """The body that defines the robot's position; empty: the default of the robot."""
     bodies: tuple[str, ...] = ()
-    """The bodies that are compared with the reference; empty: the robot's own."""
+    """The bodies that are compared with the reference; empty: the default of the robot."""
     ends: tuple[str, ...] = ()
-    """The end effectors, bodies or sites, whose heights are watched; empty: the robot's own."""
+    """The end effectors (bodies or sites) whose heights can end an episode; empty: the default of
+    the robot."""
     length_scale: NotNegative = 0.0
-    """A factor of all published lengths, which are for a G1; 0: the height of the robot's root
-    where it stands over that of a G1's."""
+    """Factor for all published lengths, which are for a G1. 0: the height of the robot's root in
+    the stance divided by the G1's."""
     action_torque_share: PositiveShare = 0.25
-    """How far an action of 1 moves the target of a joint: this share of what the servo's largest
-    torque is worth by its stiffness."""
+    """An action of 1 moves a joint's target by this share of (largest torque / stiffness) of its
+    servo."""
     action_scale: Positive = 0.25
-    """How far it does so for a servo without a largest torque, rad."""
+    """Change of the target for an action of 1, for servos without a largest torque, rad."""
     noise_level: NotNegative = 1.0
-    """A factor of all noise of the observation; 0: none."""
+    """Factor for all noise of the observation; 0: no noise."""
     start_level: NotNegative = 1.0
-    """A factor of all random changes of a start; 0: it is in the reference."""
+    """Factor for all random changes of a start; 0: the start equals the reference."""
     anchor_position_width: Positive = 0.3
-    """Error of the anchor's place at which `exp(-1)` of its reward is left, m on a G1."""
+    """Error of the anchor's position at which `exp(-1)` of its reward is left, m on a G1."""
     anchor_orientation_width: Positive = 0.4
-    """The same of its orientation, rad."""
+    """Error of the anchor's orientation at which `exp(-1)` of its reward is left, rad."""
     body_position_width: Positive = 0.3
-    """The same of the bodies' places, m on a G1."""
+    """Error of the bodies' positions at which `exp(-1)` of the reward is left, m on a G1."""
     body_orientation_width: Positive = 0.4
-    """The same of their orientations, rad."""
+    """Error of the bodies' orientations at which `exp(-1)` of the reward is left, rad."""
     body_linear_velocity_width: Positive = 1.0
-    """The same of their velocities, m/s."""
+    """Error of the bodies' velocities at which `exp(-1)` of the reward is left, m/s."""
     body_angular_velocity_width: Positive = 3.14
-    """The same of their angular velocities, rad/s."""
+    """Error of the bodies' angular velocities at which `exp(-1)` of the reward is left, rad/s."""
     anchor_position_weight: Finite = 0.5
-    """For the anchor's place."""
+    """Weight of the reward for the anchor's position."""
     anchor_orientation_weight: Finite = 0.5
-    """For its orientation."""
+    """Weight of the reward for the anchor's orientation."""
     body_position_weight: Finite = 1.0
-    """For the bodies' places."""
+    """Weight of the reward for the bodies' positions."""
     body_orientation_weight: Finite = 1.0
-    """For their orientations."""
+    """Weight of the reward for the bodies' orientations."""
     body_linear_velocity_weight: Finite = 1.0
-    """For their velocities."""
+    """Weight of the reward for the bodies' velocities."""
     body_angular_velocity_weight: Finite = 1.0
-    """For their angular velocities."""
+    """Weight of the reward for the bodies' angular velocities."""
     action_rate_weight: Finite = -0.1
-    """Of the squared change of the action."""
+    """Weight of the squared change of the action."""
     joint_limit_weight: Finite = -10.0
-    """Of the way of joints beyond the middle of their ranges, rad."""
+    """Weight of the distance of joints beyond `joint_range_share` of their ranges, rad."""
     joint_range_share: PositiveShare = 0.9
-    """The middle of their ranges: so much of them."""
+    """The share of each joint's range, about its middle, that costs nothing."""
     largest_height_error: Positive = 0.25
     """Error of the height of the anchor or of an end effector that ends an episode, m on a G1."""
     largest_tilt_error: Positive = 0.8
     """Error of the vertical part of gravity, in the anchor's frame, that ends an episode."""
     sampling_rate: Share = 0.001
-    """How fast failures are counted and forgotten: the share of a step of all worlds."""
+    """Rate at which failures are counted and forgotten: the weight of one step of all worlds."""
     sampling_even: Positive = 0.1
-    """Failures a step that even draws of starts count for."""
+    """The number of failures per step that counts for uniformly drawn starts."""
     sampling_look_back: Share = 0.8
     """The factor by which failures count less for starts in each earlier bin."""
     sampling_reach: Count = 3
