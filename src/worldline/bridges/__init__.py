@@ -1,1 +1,1 @@
-"""Bridges: Worldline's worlds behind the interfaces of other libraries, imported on demand."""
+"""Bridges: Worldline's worlds with the interfaces of other libraries, imported on demand."""

@@ -1,8 +1,8 @@
-"""Environments of Brax and of MuJoCo Playground as worlds, and ours as one of Brax's.
+"""Environments of Brax and MuJoCo Playground as worlds, and our environments for Brax.
 
-`BraxWorlds` are `Worlds`, with all their promises: fresh starts, the true final observation,
-`terminated` and `truncated` apart, one bad world alone. Its environment's system is data: fields by
-their paths, drawn for each episode, and nothing compiles anew.
+`BraxWorlds` are `Worlds` with all their properties: newly drawn starts, the true final observation,
+separate `terminated` and `truncated`, and no effect of one bad world on others. The environment's
+system is data: its fields, named by paths, are drawn for each episode, and nothing recompiles.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _base = import_brax("brax.envs.base")
 class BraxWorlds(Worlds):
     """Worlds of an environment of Brax or MuJoCo Playground.
 
-    What an environment computed from its system when it was made (a torso's mass, for instance)
-    stays as it was; nor is what MuJoCo derives from a field computed anew.
+    Numbers that an environment computed from its system when it was made (a torso's mass, for
+    example) do not change. Constants that MuJoCo derives from a field are not computed again.
 
     Args:
         env: a `brax.envs.Env` or a Playground `MjxEnv`, not wrapped for training; or `brax_env`
@@ -69,7 +69,7 @@ class BraxWorlds(Worlds):
 
 
 class WorldlineBraxEnv(_base.Env):  # type: ignore[misc, name-defined] # as in sb3.py
-    """An environment of ours as one of Brax's; `as_brax_env` makes one."""
+    """An environment of Worldline with Brax's interface; `as_brax_env` makes it."""
 
     def __init__(self, env: Env, domain: DomainLike | None = None) -> None:
         self._env, self._domain = env, None if domain is None else as_domain(domain)
@@ -85,7 +85,7 @@ class WorldlineBraxEnv(_base.Env):  # type: ignore[misc, name-defined] # as in s
         return self._state(self._env.reset(start_key, variation), {}, {})
 
     def step(self, state: Any, action: Array) -> Any:
-        """The world after an action between -1 and 1, which are our bounds."""
+        """The world after an action between -1 and 1."""
         low, high = self._env.action_low, self._env.action_high
         bounded = np.isfinite(low) & np.isfinite(high)
         low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
@@ -121,13 +121,14 @@ class WorldlineBraxEnv(_base.Env):  # type: ignore[misc, name-defined] # as in s
 def as_brax_env(env: Env, domain: DomainLike | None = None) -> WorldlineBraxEnv:
     """An environment as a `brax.envs.Env`, for Brax's learners and wrappers.
 
-    Actions are between -1 and 1, and are brought to the environment's bounds. The world is in
-    `state.pipeline_state`, with its constants; it is `done` where the task ends the episode or the
-    simulation fails. Brax's `EpisodeWrapper` has the time limit.
+    Actions are between -1 and 1, and are scaled to the environment's bounds. The world is in
+    `state.pipeline_state`, with its constants. It is `done` if the task ends the episode or the
+    simulation diverges. Brax's `EpisodeWrapper` has the time limit.
 
     Args:
         env: the environment.
-        domain: draws the constants in `reset`. Brax's own `AutoResetWrapper` never calls it again.
+        domain: draws the constants in `reset`. Brax's own `AutoResetWrapper` calls `reset` only
+            once.
 
     Raises:
         VariationError: the domain does not fit the model.

@@ -1,8 +1,9 @@
 """Compiled programs that run on the thread of their caller.
 
-JAX hands each program of a CPU to another thread, so that Python goes on meanwhile. A caller who
-waits for each result gains nothing from that, and loses about 0.1 ms while the two threads wake
-each other: half the time of a step of one world. Without this module, `jax.jit` would do.
+On a CPU, JAX runs each program on another thread, so that Python continues in the meantime. A
+caller that waits for each result gains nothing from this, and loses about 0.1 ms while the two
+threads wake each other, which is half the time of a step of one world. Without this module,
+`jax.jit` would give the same results.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ R = TypeVar("R")
 
 
 def jit_on_caller_thread(worlds: Worlds, function: Callable[..., R]) -> Callable[..., R]:
-    """Compiles a function of worlds, for a caller who waits for its results.
+    """Compiles a function of worlds for a caller that waits for its results.
 
-    The program runs on its caller's thread; parts of it may run beside it on XLA's own threads
-    where arrays have more than some hundred bytes. An exception in its physics, or
-    `KeyboardInterrupt`, is raised as it is. The results are on `caller_device()`. Where the worlds
-    are on an accelerator, or on several devices, this is `jax.jit`.
+    The program runs on its caller's thread; with arrays of more than some hundred bytes, parts of
+    it may run on XLA's own threads. An exception in its physics, or `KeyboardInterrupt`, is raised
+    unchanged. The results are on `caller_device()`. If the worlds are on an accelerator or on
+    several devices, this is `jax.jit`.
     """
     device = caller_device()
     if worlds.device is None or worlds.device.platform != "cpu" or device is None:
@@ -37,7 +38,7 @@ def jit_on_caller_thread(worlds: Worlds, function: Callable[..., R]) -> Callable
 
 @functools.cache
 def caller_device() -> jax.Device | None:
-    """The CPU as a device that runs programs on their caller's thread; None where JAX has none.
+    """The CPU as a device that runs programs on their caller's thread; None if JAX has none.
 
     JAX's own CPU client has such a mode, but for all of a process and only before it begins
     (`jax_cpu_enable_async_dispatch`). This device belongs to a second client.

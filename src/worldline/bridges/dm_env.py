@@ -24,13 +24,14 @@ except ImportError as error:
 class Environment(dm_env.Environment):  # type: ignore[misc] # as in sb3.py
     """One world as a `dm_env.Environment`.
 
-    The step after the last of an episode ignores its action and begins the next. The discount is 0
-    where an episode terminates, and 1 where it is cut by time or by a diverged simulation.
+    The step after the last step of an episode ignores its action and begins the next episode. The
+    discount is 0 if an episode terminates, and 1 if the time limit or a diverged simulation cuts
+    it.
 
     Args:
         env: the environment, or the name of a task.
         physics: the engine of a named task, as in `worldline.Env`.
-        seed: decides all episodes; None for another one each time.
+        seed: the random seed of all episodes; None: another seed each time.
         episode_length: control steps after which an episode is cut; 0 for no limit; None for the
             task's own.
         domain: draws the world's constants at the start of each episode, as in `Worlds`.
@@ -63,7 +64,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc] # as in sb3.py
         return dm_env.restart(obs)
 
     def step(self, action: NDArray) -> dm_env.TimeStep:
-        """The next time step; after the last of an episode, the first of the next.
+        """The next time step; after the last step of an episode, the first step of the next one.
 
         Raises:
             ActionError: a wrong shape or dtype, or a number that is not finite.

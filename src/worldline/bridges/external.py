@@ -1,9 +1,9 @@
-"""Any Gymnasium vector environment as worlds that PPO and SAC train on.
+"""Any Gymnasium vector environment as worlds, for training with PPO and SAC.
 
-A learner needs one transition of each world a step, with its true successor and the observation to
-act on next. In the reset mode SAME_STEP the environment returns both at once. In NEXT_STEP and
-DISABLED, the worlds whose episode is over are reset by a mask at the end of the step. So NEXT_STEP
-takes none of the steps which only show a new episode, and which are no transitions.
+In each step, a learner needs one transition of each world, with its true successor and the
+observation to act on next. In the reset mode SAME_STEP the environment returns both at once. In
+NEXT_STEP and DISABLED, a mask resets the worlds with ended episodes at the end of the step. So in
+NEXT_STEP there are no steps that only return a new episode and are not transitions.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _numbers = itertools.count()
 
 
 class StaleStateError(WorldlineError, RuntimeError):
-    """A step from a state that is not the Gymnasium environment's latest."""
+    """A step from a state that is not the latest state of the Gymnasium environment."""
 
 
 class ExternalState(eqx.Module):
-    """What is known of an environment's state."""
+    """The state of the vector, as far as it is known."""
 
     obs: Observation
     """What to act on next, `(B, ...)`."""
     calls: Array
-    """How many resets and steps the environment has taken, `()` int32."""
+    """The number of resets and steps of the environment so far, `()` int32."""
     steps: Array
     """Steps taken in the current episode, `(B,)` int32."""
     episode_return: Array
     """Rewards of the current episode so far, `(B,)`."""
     ranges: dict[str, Any] = eqx.field(default_factory=dict)
-    """Empty: nothing is drawn here."""
+    """Empty, because nothing is drawn."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExternalEnv:
-    """The spaces of one environment of the vector, as learners ask for them."""
+    """The spaces of one environment of the vector, in the form that learners need."""
 
     action_space: gymnasium.spaces.Box
     observation_space: gymnasium.Space[Any]
@@ -70,19 +70,19 @@ class ExternalEnv:
 
 
 class ExternalWorlds:
-    """A Gymnasium vector environment that stands in for `Worlds`, for `ppo` and `sac`.
+    """A Gymnasium vector environment that replaces `Worlds` in `ppo` and `sac`.
 
     `reset` and `step` have the shapes of those of `Worlds`, and `step` runs inside `jit` and
-    `scan`. They are not pure: the environment moves on, so that only its latest state can be
-    stepped, once.
+    `scan`. They are not pure: the environment changes, so only its latest state can be stepped,
+    once.
 
     Args:
         env: the environment, in any of Gymnasium's reset modes. In NEXT_STEP and DISABLED it must
-            know the option `reset_mask`, as Gymnasium's own do.
+            support the option `reset_mask`, as Gymnasium's own vectors do.
 
     Raises:
-        ConfigError: it does not say its mode, its actions are not a flat `Box`, or its observations
-            not a `Box` or a flat `Dict` of them.
+        ConfigError: it does not declare its reset mode, its action space is not a flat `Box`, or
+            its observation space is not a `Box` or a flat `Dict` of them.
     """
 
     def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
@@ -132,8 +132,8 @@ class ExternalWorlds:
             action: `(B, nact)`.
 
         Raises:
-            StaleStateError: the environment has moved on since `state` (inside `jit`, an error of
-                JAX's that quotes it).
+            StaleStateError: the environment has changed since `state` (inside `jit`, JAX raises an
+                error that quotes it).
         """
         operands = state.calls, jnp.asarray(action, jnp.float32)
         results = _external.bind(*operands, call=_ExternalStep(self), lead=0)
@@ -157,7 +157,7 @@ class ExternalWorlds:
         return after, Step(obs, reward, terminated, truncated, final_obs, metrics)
 
     def stagger(self, state: ExternalState) -> ExternalState:
-        """The state as it is: the environment keeps the time of its episodes itself."""
+        """The unchanged state: the environment itself counts the time of its episodes."""
         return state
 
     def _step_on_host(self, calls: NDArray, action: NDArray) -> list[NDArray]:

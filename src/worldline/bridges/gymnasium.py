@@ -60,7 +60,8 @@ class Env(gymnasium.Env[HostObservation, NDArray]):
         config: fields of a named task's class.
 
     Raises:
-        ConfigError: there is no such mode, or a configuration for an environment that has one.
+        ConfigError: there is no such mode, or `config` is given with an environment instead of a
+            name.
         TaskError: there is no such task, or it has no such field.
     """
 
@@ -90,10 +91,10 @@ class Env(gymnasium.Env[HostObservation, NDArray]):
         """Begins an episode.
 
         Args:
-            seed: decides this episode and those after it; None goes on with the present random
-                numbers.
-            options: may hold `variation`, the world's constants, MjModel field name to the whole
-                field's value; and `context`, the values of context features.
+            seed: the seed of this episode and those after it; None continues with the current
+                random numbers.
+            options: may contain `variation`, the world's constants, a dict from MjModel field name
+                to the whole field's value; and `context`, the values of context features.
 
         Raises:
             VariationError: an unknown field or feature, a wrong shape or value.
@@ -168,7 +169,7 @@ def make_vector_env(
         render_mode: as in `VectorEnv`.
         render_size: as in `VectorEnv`.
         max_episode_steps: control steps after which an episode is truncated; -1 for no limit.
-        episode_length: the same, with 0 for no limit; the shorter of the two counts. Without both,
+        episode_length: the same, with 0 for no limit; the shorter of the two is used. Without both,
             the task's own.
         domain: draws the worlds' constants at the start of each episode, as in `Worlds`.
         config: fields of a named task's class.

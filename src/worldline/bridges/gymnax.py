@@ -1,6 +1,6 @@
 """An environment as gymnax's `Environment`, for learners in JAX such as rejax and PureJaxRL.
 
-`params` are the constants of a world's physics: learners map over them, and nothing recompiles.
+`params` are the constants of a world's physics. Learners can `vmap` over them; nothing recompiles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NEVER = np.iinfo(np.int32).max
 
 @struct.dataclass
 class EnvParams(environment.EnvParams):  # type: ignore[misc] # as in sb3.py
-    """What makes one world differ from another: a pytree, in which every number may vary."""
+    """The numbers in which worlds differ: a pytree; every number may vary."""
 
     max_steps_in_episode: ArrayLike = NEVER
     """Control steps after which an episode is truncated, `()` int32."""
@@ -58,8 +58,8 @@ class State(eqx.Module):
 class GymnaxEnv(environment.Environment):  # type: ignore[misc]
     """An environment as gymnax's `Environment`; `as_gymnax` makes one.
 
-    Constants hold from the step to which they are given. `step` begins a new episode where one
-    ends, and simulates no start elsewhere.
+    New constants take effect in the step that gets them. If an episode ends, `step` begins a new
+    one; otherwise it simulates no start.
     """
 
     _supports_transition_gradients = True
@@ -106,18 +106,18 @@ class GymnaxEnv(environment.Environment):  # type: ignore[misc]
     def step(
         self, key: Key, state: State, action: ArrayLike, params: EnvParams | None = None
     ) -> tuple[Observation, State, Array, Array, Array, dict[str, Any]]:
-        """One control step, and the start of the next episode where this one ends.
+        """One control step, and the start of the next episode if this one ends.
 
         Args:
-            key: decides that start.
+            key: the random key of this start.
             state: the world.
             action: `(nact,)`.
-            params: of this step and of that start.
+            params: constants of this step and of this start.
 
         Returns:
-            What to act on next, the world, the reward, `terminated`, `truncated`, and the info:
-            the task's metrics, `diverged`, `terminated`, `truncated`, and `final_observation`, the
-            true successor.
+            The observation to act on next, the world, the reward, `terminated`, `truncated`, and
+            the info: the task's metrics, `diverged`, `terminated`, `truncated`, and
+            `final_observation`, the true successor.
         """
         params = self._default if params is None else params
         _, start_key = jax.random.split(key)
@@ -155,7 +155,7 @@ class GymnaxEnv(environment.Environment):  # type: ignore[misc]
         return state.env.obs
 
     def is_truncated(self, state: State, params: EnvParams) -> Array:
-        """Whether the time is up, or the simulation has failed."""
+        """Whether the time limit is reached or the simulation has diverged."""
         return (state.time >= params.max_steps_in_episode) | state.env.diverged
 
     def is_terminated(self, state: State, params: EnvParams) -> Array:
@@ -186,13 +186,13 @@ def as_gymnax(
     *,
     legacy_step: bool = False,
 ) -> GymnaxEnv:
-    """An environment behind gymnax's interface: `reset(key, params)`, `step(key, state, action,
+    """An environment with gymnax's interface: `reset(key, params)`, `step(key, state, action,
     params)`.
 
     Args:
         env: the environment.
-        constants: model fields that `default_params.constants` shall hold, with the model's values,
-            such as `["body_mass", "opt.gravity"]`. Params may hold others too.
+        constants: names of model fields for `default_params.constants`, for example `["body_mass",
+            "opt.gravity"]`; they get the model's values. Other params may have other fields.
         episode_length: control steps after which an episode is truncated; 0 for no limit; None for
             the task's own.
         legacy_step: whether `step` returns the five values of gymnax before 1.0, with `done`.

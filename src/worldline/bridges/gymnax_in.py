@@ -1,4 +1,4 @@
-"""Environments of gymnax as worlds, with their params as constants that vary."""
+"""Environments of gymnax as worlds; their params are constants that can vary."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ class _AsBrax:
 
 
 def from_gymnax(env: Any, params: Any = None, episode_length: int | None = None) -> Env:
-    """A gymnax environment as one of ours: `Worlds(from_gymnax(env), 64)` has copies of it.
+    """A gymnax environment as an `Env`: `Worlds(from_gymnax(env), 64)` has 64 copies of it.
 
-    Its params are the system: a `Domain` draws them for each episode by their names, as in
-    `scale("m", Uniform(0.5, 2.0))`. Actions are between -1 and 1, and are brought to its bounds.
+    A `Domain` draws its params for each episode by their names, for example `scale("m",
+    Uniform(0.5, 2.0))`. Actions are between -1 and 1, and are scaled to its bounds.
 
     Args:
-        env: a `gymnax.environments.environment.Environment` whose actions are a `Box`.
-        params: its params; None for its own default.
+        env: a `gymnax.environments.environment.Environment` with a `Box` as action space.
+        params: its params; None: its defaults.
         episode_length: steps after which an episode is truncated; 0 for no limit; None for
             `params.max_steps_in_episode`.
 

@@ -1,7 +1,7 @@
-"""Episodes of a policy as a Minari dataset, each of which can be made again bit for bit.
+"""Episodes of a policy as a Minari dataset; each episode can be replayed bit for bit.
 
 An episode's metadata have its `seed`, and in `options` its constants and its context. The
-environment that Minari recovers from the dataset begins that episode again:
+environment that Minari recovers from the dataset can start the episode again:
 
 ```
 env = dataset.recover_environment()
@@ -9,7 +9,7 @@ env = dataset.recover_environment()
 env.reset(seed=metadata["seed"], options=metadata.get("options"))
 ```
 
-and the recorded actions lead through it.
+The recorded actions then reproduce it.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ def record_dataset(
     about: Mapping[str, Any] | None = None,
     show: Callable[[int], None] = lambda recorded: None,
 ) -> Any:
-    """Records episodes of a policy as a Minari dataset. They go to the disk as they are made.
+    """Records episodes of a policy as a Minari dataset. Each episode is written to disk at its end.
 
     Args:
         env: the environment.
         policy: how to act.
-        name: of the dataset, `namespace/name-v0`.
+        name: name of the dataset, `namespace/name-v0`.
         episodes: how many.
         seed: episode i has the seed `seed + i`.
         deterministic: the most likely action, rather than a draw.
@@ -84,16 +84,16 @@ def record_dataset(
         domain: as in `Worlds`. The constants that are drawn are in the episode's metadata, under
             `options/variation`.
         context: as in `Worlds`; under `options/context`.
-        num_worlds: how many episodes are made at a time.
-        about: metadata of the dataset, such as `{"algorithm_name": "ppo", "author": {"me"}}`.
-        show: told the number of episodes on the disk whenever there are more.
+        num_worlds: the number of episodes that are simulated at the same time.
+        about: metadata of the dataset, for example `{"algorithm_name": "ppo", "author": {"me"}}`.
+        show: is called with the number of recorded episodes whenever it grows.
 
     Returns:
         The `minari.MinariDataset`.
 
     Raises:
-        ConfigError: the name is taken or malformed; the episodes have no time limit; or no file can
-            hold what the environment is made of, so that nobody could make it again.
+        ConfigError: the name is taken or malformed; the episodes have no time limit; or a file
+            cannot store the environment, so that it could not be recovered.
     """
     path = _free_path(name)
     worlds = Worlds(env, min(num_worlds, episodes), episode_length, domain, context)
@@ -130,7 +130,7 @@ def recovered_env(
 ) -> GymnasiumEnv:
     """The environment of a dataset, for `recover_environment`.
 
-    The class of a task that is not registered must be in its file still, unchanged.
+    The file of a task that is not registered must still exist, unchanged.
 
     Args:
         made_of: the description in the dataset.

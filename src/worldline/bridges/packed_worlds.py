@@ -23,15 +23,15 @@ FLAGS = ("done", "terminated", "truncated")
 
 
 class PackedWorlds:
-    """Compiled functions of worlds, which take and return them as `(B, words)` int32.
+    """Compiled functions that take and return worlds as `(B, words)` int32.
 
     Each returns a dict: the worlds as `WORLD`, with gradients also `REALS`, and the chosen parts of
-    the observation. An observation that is no dict is called `"observation"`.
+    the observation. An observation that is not a dict has the key `"observation"`.
 
     Args:
         worlds: the worlds.
         observed: the names of the parts of the observation to return.
-        requires_grad: whether to return the worlds' real numbers also alone, as `REALS`.
+        requires_grad: whether to return the worlds' real numbers also separately, as `REALS`.
     """
 
     def __init__(self, worlds: Worlds, observed: tuple[str, ...], requires_grad: bool) -> None:

@@ -114,7 +114,7 @@ class Packing:
         return jax.tree.unflatten(self._structure, values)
 
     def read(self, rows: Array) -> PyTree:
-        """The tree as NumPy arrays, each the caller's own to write in; random keys as words."""
+        """The tree as NumPy arrays, which the caller may change; random keys as words."""
         here = np.asarray(rows)
         values = [np.array(leaf.from_words(here)) for leaf in self._leaves]
         return jax.tree.unflatten(self._structure, values)

@@ -1,4 +1,4 @@
-"""Pictures of worlds, drawn in this process: those that `render()` of a bridge returns."""
+"""Pictures of worlds, drawn in this process, for `render()` of a bridge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RENDER_SIZE = (320, 480)
 
 
 class LastStep(NamedTuple):
-    """A step that ended episodes, from which their ends can be drawn."""
+    """A step that ended episodes, for drawing their ends."""
 
     before: WorldsState
     """The worlds before the step."""
@@ -31,7 +31,7 @@ class LastStep(NamedTuple):
 
 
 class WorldsRenderer:
-    """Draws each of some worlds with a `FrameRenderer`.
+    """Draws several worlds with a `FrameRenderer`.
 
     Args:
         worlds: the worlds.
@@ -53,8 +53,8 @@ class WorldsRenderer:
 
         Args:
             state: the worlds.
-            last: the step before. Where it ended an episode, the picture shows that end: `state` is
-                in the new episode already, so the step is computed once more.
+            last: the step before. If it ended an episode, the picture shows this end: `state` is
+                already in the new episode, so the step is computed again.
         """
         physics = state.env.physics
         if last is not None and last.ended.any():
@@ -71,5 +71,5 @@ class WorldsRenderer:
         return jax.tree.map(choose, after.physics, state.env.physics)
 
     def close(self) -> None:
-        """Gives the graphics context back."""
+        """Frees the graphics context."""
         self._frames.close()

@@ -20,7 +20,7 @@ Parameters: TypeAlias = tuple[dict[str, Any] | None, dict[str, Any] | None]
 def seed_keys(seeds: Sequence[int]) -> Key:
     """The random keys of worlds from their seeds: `jax.random.key(seed)` each, `(B,)`.
 
-    A bridge with a seed begins as `Worlds.reset(seed_keys([seed, seed + 1, ...]))` does.
+    A bridge with a seed starts like `Worlds.reset(seed_keys([seed, seed + 1, ...]))`.
     """
     return jax.vmap(jax.random.key)(np.array([seed % 2**32 for seed in seeds], np.uint32))
 
@@ -28,7 +28,7 @@ def seed_keys(seeds: Sequence[int]) -> Key:
 def world_seeds(
     seed: int | Sequence[int | None] | None, num_worlds: int
 ) -> list[int | None] | None:
-    """The seed of each world, or None for those that go on; None where no world has one.
+    """The seed of each world, or None for a world without a new seed; None if no world has one.
 
     Args:
         seed: an integer, from which world i gets `seed + i`; or one for each world.

@@ -1,4 +1,4 @@
-"""Worlds as an rsl_rl `VecEnv`, on which its runners train unchanged."""
+"""Worlds as an rsl_rl `VecEnv`; rsl_rl's runners work without a change."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _TOLD_OTHERWISE = ("episode_return", "episode_length")
 class VecEnv(RslRlVecEnv):  # type: ignore[misc] # as in sb3.py
     """Worlds as rsl_rl's `VecEnv`.
 
-    An observation that is a dict has one group for each part, such as `state` and
-    `privileged_state`; any other has the group `policy`. `extras` hold `time_outs`, the episodes
-    that were cut, and under `log` the task's metrics.
+    An observation that is a dict has one group for each part, for example `state` and
+    `privileged_state`; any other observation has the group `policy`. `extras` has `time_outs`, the
+    truncated episodes, and under `log` the task's metrics.
 
     Args:
         worlds: the worlds; their episodes have a time limit.
         seed: world i is seeded with `seed + i`.
         device: where the tensors are.
-        clip_actions: whether actions are brought into the bounds; rsl_rl's policies draw them from
-            a Gaussian without any.
+        clip_actions: whether actions are clipped to the bounds; rsl_rl's policies draw them from a
+            Gaussian without bounds.
 
     Raises:
         ConfigError: the episodes have no time limit.
@@ -73,8 +73,8 @@ class VecEnv(RslRlVecEnv):  # type: ignore[misc] # as in sb3.py
 
     @property
     def episode_length_buf(self) -> torch.Tensor:
-        """Control steps taken in the current episodes, `(num_envs,)` int64. A value that is set
-        counts: `init_at_random_ep_len` of the runner has episodes end in turn.
+        """Control steps taken in the current episodes, `(num_envs,)` int64. You can set it: the
+        runner does so with `init_at_random_ep_len`, so that episodes end at different times.
         """
         return self._steps
 
@@ -97,13 +97,13 @@ class VecEnv(RslRlVecEnv):  # type: ignore[misc] # as in sb3.py
         return self.get_observations(), {}
 
     def get_observations(self) -> TensorDict:
-        """What to act on, `(num_envs, ...)` a group; it resets nothing."""
+        """The observations to act on, `(num_envs, ...)` for each group; it resets nothing."""
         return self._obs.clone()
 
     def step(
         self, actions: torch.Tensor
     ) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]:
-        """One control step; a world whose episode ends shows the start of the next.
+        """One control step; if an episode ends, its world returns the start of the next one.
 
         Args:
             actions: `(num_envs, num_actions)`.
@@ -129,7 +129,7 @@ class VecEnv(RslRlVecEnv):  # type: ignore[misc] # as in sb3.py
         return self.get_observations(), rewards, dones, extras
 
     def close(self) -> None:
-        """Nothing is to be freed."""
+        """Does nothing."""
 
     def _begin(self, state: WorldsState) -> None:
         self._packed = self._stepper.pack(state)

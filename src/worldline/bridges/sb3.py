@@ -24,13 +24,13 @@ Indices: TypeAlias = int | Iterable[int] | None
 
 
 class VecEnv(vec_env.VecEnv):  # type: ignore[misc] # without the extra, mypy knows nothing of it
-    """Worlds as a `VecEnv`, which behaves as SB3's `DummyVecEnv` does.
+    """Worlds as a `VecEnv`, which behaves like SB3's `DummyVecEnv`.
 
     A step that ends an episode returns the first observation of the next one, and the true
-    successor as `info["terminal_observation"]`. `info["TimeLimit.truncated"]` says that the episode
-    was cut, so that the value of its last state is not 0. The info also holds the task's metrics,
-    `episode_return`, `episode_length` and `diverged`. Wrap the environment in SB3's `VecMonitor`
-    for the returns in SB3's own log.
+    successor as `info["terminal_observation"]`. `info["TimeLimit.truncated"]` is true if the
+    episode was truncated, so that the value of its last state is not 0. The info also holds the
+    task's metrics, `episode_return`, `episode_length` and `diverged`. Wrap the environment in SB3's
+    `VecMonitor` for the returns in SB3's own log.
 
     At the reset that follows `seed(seed)`, world i is seeded with `seed + i`. That reset also takes
     the options of `set_options`: `{"variation": {field: value}}` or `{"context": {...}}`, the
@@ -60,7 +60,7 @@ class VecEnv(vec_env.VecEnv):  # type: ignore[misc] # without the extra, mypy kn
         """Begins an episode in all worlds, with the seeds and options given since the last reset.
 
         Raises:
-            VariationError: options that worlds cannot take.
+            VariationError: the worlds do not accept the options.
         """
         obs, _ = self.vector.reset(seed=self._seeds, options=_stack(self._options))
         self._reset_seeds()
@@ -75,7 +75,7 @@ class VecEnv(vec_env.VecEnv):  # type: ignore[misc] # without the extra, mypy kn
         """Steps the worlds.
 
         Returns:
-            What to act on next, rewards `(num_envs,)` float32, whether episodes ended
+            The observations to act on next, rewards `(num_envs,)` float32, whether episodes ended
             `(num_envs,)` bool, and an info for each world.
 
         Raises:
@@ -106,8 +106,8 @@ class VecEnv(vec_env.VecEnv):  # type: ignore[misc] # without the extra, mypy kn
         return self.vector.render() or [None] * self.num_envs
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """An attribute of each world: one that was set, or one of the vector, the environment or
-        its task.
+        """An attribute of each world: an attribute that was set, or one of the vector, the
+        environment or its task.
 
         Raises:
             AttributeError: none of them has an attribute of that name.

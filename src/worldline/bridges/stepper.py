@@ -19,8 +19,8 @@ class Stepper:
 
     Args:
         worlds: the worlds.
-        state: any state of theirs. Only states of the same structure can be packed.
-        same_step: whether a step which ends an episode shows the new one's first observation.
+        state: any state of these worlds. Only states of the same structure can be packed.
+        same_step: whether a step that ends an episode returns the first observation of the new one.
     """
 
     def __init__(self, worlds: Worlds, state: WorldsState, same_step: bool) -> None:
@@ -43,9 +43,9 @@ class Stepper:
             mask: `(B,)` bool; None: all.
 
         Returns:
-            The worlds after the step; a `Step` of NumPy arrays, the caller's own, whose `obs` is
-            the observation to show; and the true successor as arrays of JAX, or None without
-            `same_step`.
+            The worlds after the step; a `Step` of NumPy arrays, which the caller may change, with
+            the observation to return as `obs`; and the true successor as JAX arrays, or None
+            without `same_step`.
         """
         checked = self._worlds.env.check_action(action, (self._worlds.num_worlds,))
         packed, results, final_obs = self._program(packed, checked, mask)

@@ -1,13 +1,13 @@
 """Worlds as a TorchRL environment of any batch shape, with partial resets and with gradients.
 
-TorchRL expects the true successor under `"next"`, and then a reset of the worlds whose episode is
-over. `Worlds.step` begins their new episode in the step that ends the old one, so that such a reset
-only shows it.
+TorchRL expects the true successor under `"next"`, and then a reset of the worlds with ended
+episodes. `Worlds.step` begins their new episodes in the step that ends the old ones, so this reset
+only returns them.
 
-The environment is a function of its tensordict, which carries the worlds as a tensor `"world"` with
-a row of 32-bit words for each. Keep a tensordict, and step from it as often as you like. With
-`requires_grad` it also carries the real numbers of the worlds as `"world_reals"`, and gradients
-pass through them from step to step.
+The environment is a function of its tensordict, which has the worlds as a tensor `"world"` with a
+row of 32-bit words for each world. If you keep a tensordict, you can step from it as often as you
+like. With `requires_grad` it also carries the real numbers of the worlds as `"world_reals"`, and
+gradients pass through them from step to step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PIXELS = "pixels"
 
 
 class SecondDerivativeError(WorldlineError, RuntimeError):
-    """The derivative of a gradient, which steps do not have."""
+    """A second derivative, which steps do not have."""
 
 
 class _TaskNames:
@@ -55,26 +55,26 @@ class _TaskNames:
 class WorldlineWrapper(EnvBase):  # type: ignore[misc] # TorchRL is untyped
     """Worlds as a TorchRL environment.
 
-    The observation is `"observation"`; where the task returns a dict, it has the keys of that dict.
-    Distances (uint16) become int32, since torch computes little with uint16. World i is seeded with
-    `seed + i`, as in `worldline.bridges.gymnasium.VectorEnv`; without a seed, torch's random
-    generator draws one.
+    The observation has the key `"observation"`; if the task returns a dict, the observation has the
+    keys of this dict. Depth images (uint16) become int32, because torch supports few operations on
+    uint16. World i is seeded with `seed + i`, as in `worldline.bridges.gymnasium.VectorEnv`;
+    without a seed, torch's random generator draws one.
 
     Args:
         worlds: the worlds.
         batch_size: any shape with as many elements as there are worlds; None: `[num_worlds]`.
         device: where the tensors are; None: the CPU.
-        frame_skip: how many times each action is taken. Rewards add up until the episode ends; the
-            observation, with its images, is that of the last one.
-        requires_grad: whether rewards and observations carry gradients back to the actions and to
-            `"world_reals"`; the engine must be differentiable. A second derivative raises
+        frame_skip: how many times each action is taken. Rewards are summed until the episode ends;
+            the observation, with its images, is that of the last step.
+        requires_grad: whether gradients flow from rewards and observations back to the actions and
+            to `"world_reals"`; the engine must be differentiable. A second derivative raises
             SecondDerivativeError.
         from_pixels: whether to add `"pixels"` to the observation: a picture of each world,
             `(height, width, 3)` uint8.
         pixels_only: whether to leave everything else out of the observation.
         pixels_size: height and width of a picture, in pixels.
-        categorical_action_encoding: accepted as by TorchRL's other environments, and ignored: the
-            actions are continuous.
+        categorical_action_encoding: ignored, because the actions are continuous; TorchRL's other
+            environments have this argument.
         seed: as if given to `set_seed`.
 
     Raises:

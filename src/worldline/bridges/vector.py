@@ -1,7 +1,7 @@
 """Worlds as a Gymnasium vector environment, in each of the three reset modes.
 
 `Worlds.step` returns the true successor of every step *and* the first observation of the episode
-that follows. The reset mode says which of the two an environment shows, and when:
+that follows. The reset mode determines which of the two an environment returns, and when:
 
 | mode | on the step that ends an episode | after it |
 |---|---|---|
@@ -51,18 +51,18 @@ RENDER_MODES = ["rgb_array"]
 
 
 class EpisodeOverError(WorldlineError, AssertionError):
-    """A step of a world whose episode is over: an AssertionError, as in Gymnasium's own vectors."""
+    """A step of a world after its episode ended; an AssertionError, as in Gymnasium's vectors."""
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
-    """Worlds as a Gymnasium vector environment, which behaves as Gymnasium's `SyncVectorEnv` does.
+    """Worlds as a Gymnasium vector environment, which behaves like Gymnasium's `SyncVectorEnv`.
 
     World i is seeded with `seed + i`. A step's `info` holds the task's metrics, `episode_return`,
     `episode_length` and `diverged`. It returns new NumPy arrays, which the caller may change.
 
     Args:
         worlds: the worlds.
-        autoreset_mode: what happens where an episode ends; see this module.
+        autoreset_mode: what happens when an episode ends; see this module.
         render_mode: `"rgb_array"`, for `render`, or None.
         render_size: height and width of a picture, in pixels.
 
@@ -123,18 +123,19 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         """Begins an episode in all worlds, or in those of a mask.
 
         Args:
-            seed: an integer, from which world i gets `seed + i`; or one for each world. None goes
-                on with a world's own random numbers.
+            seed: an integer, from which world i gets `seed + i`; or one for each world. None
+                continues with a world's own random numbers.
             options: may hold `reset_mask`, `(num_envs,)` bool, the worlds to reset; `variation`,
                 the constants of each world, MjModel field name to `(num_envs, *shape)`; and
                 `context`, the values of context features, each `(num_envs,)`. The last two stay
-                until others are given; `{}` brings the model's, or the features', own back.
+                until others are given; `{}` restores the values of the model, or the defaults of
+                the features.
 
         Returns:
-            What to act on, in every world, and an empty dict.
+            The observation of every world, and an empty dict.
 
         Raises:
-            ResetNeeded: a mask in the first reset leaves worlds out.
+            ResetNeeded: the mask of the first reset does not contain all worlds.
             VariationError: an unknown field or feature, a wrong shape or value, other fields than
                 before in a reset of some worlds, or values for worlds that draw theirs.
         """
@@ -150,7 +151,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[HostObservation, NDArray, NDArray]):
         return jax.tree.map(np.array, obs), {}
 
     def step(self, actions: NDArray) -> tuple[HostObservation, NDArray, NDArray, NDArray, Info]:
-        """Steps the worlds; in NEXT_STEP, those whose episode is over show their new one instead.
+        """Steps the worlds; in NEXT_STEP, worlds with ended episodes return their new ones instead.
 
         Args:
             actions: `(num_envs, nact)`.

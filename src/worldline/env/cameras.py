@@ -1,4 +1,4 @@
-"""Cameras: what worlds look like, as one JAX primitive from states to images."""
+"""Cameras: one JAX primitive from the states of worlds to images."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from worldline.types import Array, ArrayLike
 class Cameras:
     """Named cameras on one model; `first` and `following` are pure functions of a state.
 
-    An image depends on the world's configuration, mocap bodies and constants alone, not on the
-    other worlds of the batch.
+    An image depends only on the world's configuration, mocap bodies and constants, not on the other
+    worlds of the batch.
 
     Args:
         model: the model of all worlds.
@@ -37,8 +37,8 @@ class Cameras:
         renderer: `"opengl"`, `"warp"`; or `"auto"`: Warp on an NVIDIA card, else OpenGL, else Warp.
 
     Raises:
-        ConfigError: no views, a camera that the model lacks, or no such renderer.
-        RendererUnavailableError: the renderer does not run here, or none does.
+        ConfigError: there are no views, the model has no such camera, or there is no such renderer.
+        RendererUnavailableError: the renderer does not work on this machine, or no renderer works.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Cameras:
     def following(
         self, physics: PhysicsState, before: Mapping[str, Array], mask: ArrayLike = True
     ) -> dict[str, Array]:
-        """The images a control step later: the oldest frame gives way to the newest.
+        """The images one control step later: the newest frame replaces the oldest.
 
         Args:
             physics: the world.
-            before: the observation a step ago.
+            before: the observation before the step.
             mask: as in `first`.
         """
         frames = self._frames(physics, mask)

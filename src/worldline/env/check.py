@@ -1,4 +1,4 @@
-"""check_env: tests a task for faults that would spoil its training."""
+"""check_env: tests a task for faults that would harm its training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Report:
     """The result of `check_env` for a task without faults."""
 
     warnings: tuple[str, ...]
-    """Oddities that may be intended but rarely are, a line each."""
+    """One line for each thing that may be intended, but rarely is."""
 
 
 def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
@@ -44,7 +44,7 @@ def check_env(env: Env, *, steps: int = 50, seed: int = 0) -> Report:
     Args:
         env: the task on an engine.
         steps: control steps to run.
-        seed: decides the starts and the random actions.
+        seed: the random seed of the starts and the actions.
 
     Returns:
         A report with warnings; a good task has none.

@@ -1,4 +1,4 @@
-"""check_domain: tells which changes of a domain a simulation feels."""
+"""check_domain: tells which terms of a domain change a simulation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class DomainReport:
     """The result of `check_domain`."""
 
     effects: Mapping[str, float]
-    """For each term, how far it moves a world: the largest difference of any element of `qpos` or
-    `qvel` to the same world without the term, in their own units."""
+    """The effect of each term on a world: the largest difference of any element of `qpos` or `qvel`
+    from the same world without the term, in their own units."""
     warnings: tuple[str, ...]
-    """A line for each term that moves none."""
+    """One line for each term that has no effect."""
 
 
 def check_domain(
@@ -37,7 +37,7 @@ def check_domain(
     num_worlds: int = 16,
     seed: int = 0,
 ) -> DomainReport:
-    """Tries each term of a domain alone: how far do worlds with its draws go from those without?
+    """Tries each term of a domain alone, and compares worlds with its draws and worlds without.
 
     Both begin in the same states and take the same random actions.
 
@@ -46,11 +46,11 @@ def check_domain(
         domain: the domain, or a function as in `Worlds`, which counts as one term.
         steps: control steps to run.
         num_worlds: worlds for each term.
-        seed: decides the draws, the starts and the actions.
+        seed: the random seed of the draws, the starts and the actions.
 
     Returns:
-        A report. A term without an effect may need other states than those of random actions, such
-        as a joint at its limit.
+        A report. A term without an effect may need states that random actions do not reach, for
+        example a joint at its limit.
 
     Raises:
         VariationError: the domain does not fit the model, or a term cannot change anything.

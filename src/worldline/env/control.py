@@ -1,4 +1,4 @@
-"""A control step: the task's control, once for all of it or before each physics step."""
+"""A control step: calls the task's control once, or before each physics step."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def control_step(
     """The world one control step later.
 
     Args:
-        task: gives the inputs; at `Task.control_at_physics_rate` before each physics step.
+        task: gives the inputs; with `Task.control_at_physics_rate`, before each physics step.
         engine: simulates.
         physics: the world.
         memory: the task's.
         action: `(nact,)`.
         substeps: physics steps in the control step.
-        mask: `()` bool; where False nothing is simulated and the world stays.
+        mask: `()` bool; where False, nothing is simulated and the world does not change.
     """
     inputs = inputs_of(task, action, physics, memory)
     if not task.control_at_physics_rate:

@@ -1,9 +1,9 @@
 """Disturbances: sensor noise, actuator noise and delay, random pushes, as a task around a task.
 
-They complement a `Domain` for policies that leave the simulation: Tan et al. (2018), "Sim-to-real:
-learning agile locomotion for quadruped robots", and Peng et al. (2018), "Sim-to-real transfer of
-robotic control with dynamics randomization". Each disturbance is a set of pure functions; its state
-(random numbers, delayed actions, the present push) is part of the task's memory.
+With a `Domain`, they prepare a policy for a real robot: Tan et al. (2018), "Sim-to-real: learning
+agile locomotion for quadruped robots", and Peng et al. (2018), "Sim-to-real transfer of robotic
+control with dynamics randomization". Each disturbance is a set of pure functions; its state (random
+numbers, delayed actions, the present push) is part of the task's memory.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Disturbance(abc.ABC):
     """
 
     def check(self, task: Task) -> None:  # noqa: B027 # most disturbances suit every task
-        """Checks that a task can be disturbed so.
+        """Checks that the disturbance fits a task.
 
         Raises:
-            WorldlineError: it cannot.
+            WorldlineError: it does not fit.
         """
 
     @abc.abstractmethod
@@ -110,13 +110,13 @@ class _Noise(Disturbance):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObservationNoise(_Noise):
-    """Gaussian noise on the observation, anew each control step."""
+    """Gaussian noise on the observation, drawn in each control step."""
 
     std: float | Mapping[str, float]
-    """Standard deviation in the observation's units. By name, for keys of a dict of observations,
-    and for parts of the `state` that the task names (`Task.observation_parts`), in a part's own
-    unit; all else stays exact. Or one number for all keys but `privileged_state`, which is what a
-    critic knows and no robot measures."""
+    """Standard deviation in the observation's units: one number for all keys except
+    `privileged_state`, which a critic reads and no robot measures. Or numbers by name, for keys of
+    a dict of observations and for parts of the `state` that the task names
+    (`Task.observation_parts`), in the part's own unit; all other numbers stay exact."""
 
     def observe(self, task: Task, memory: PyTree, obs: Observation) -> Observation:
         """The observation with noise."""
@@ -155,10 +155,11 @@ class ObservationNoise(_Noise):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActionNoise(_Noise):
-    """Gaussian noise on the action, anew each control step; the result stays in the bounds."""
+    """Gaussian noise on the action, drawn in each control step; the result stays in the bounds."""
 
     std: float
-    """Standard deviation, as a share of half the action range (of 1, where it has no bounds)."""
+    """Standard deviation, as a share of half the action range (of 1, if the action has no bounds).
+    """
 
     def act(self, task: Task, memory: PyTree, action: Array) -> Array:
         """The action with noise."""
@@ -179,7 +180,9 @@ class _Delayed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActionDelay(Disturbance):
-    """Actions arrive some steps late; before the first one, the action nearest to 0 holds."""
+    """Actions are delayed by some steps; before the first one arrives, the action nearest to 0 is
+    used.
+    """
 
     steps: int | Distribution
     """Control steps of delay; a distribution (rounded) is drawn for each episode."""
@@ -253,7 +256,7 @@ class Pushes(Disturbance):
         return self._draw(_Stream.begin(key))
 
     def next(self, task: Task, memory: PyTree, action: Array) -> PyTree:
-        """The push with one control step less to wait, or after its end the next push."""
+        """The push after one control step; after its end, the next push."""
         wait = memory.wait - task.control_timestep
         over = wait <= _INSTANT - self.duration
         waiting, fresh = memory._replace(wait=wait), self._draw(memory.stream.advance())
@@ -278,11 +281,11 @@ class Pushes(Disturbance):
 class Disturbed(WrappedTask):
     """A task with disturbances: `Disturbed(task=..., disturbances=(Pushes(...), ...))`.
 
-    The task's reward sees the action that the policy chose, and the undisturbed state.
+    The task's reward uses the action that the policy chose, and the undisturbed state.
     """
 
     disturbances: tuple[Disturbance, ...]
-    """Actions pass through them in this order, and so do observations."""
+    """Actions and observations both pass through them in this order."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -301,7 +304,7 @@ class Disturbed(WrappedTask):
         return self.start_within(key, self.start_ranges)
 
     def start_within(self, key: Key, ranges: Ranges) -> Start:
-        """The task's start from ranges; the memory as of `start`."""
+        """The task's start from ranges, with the memory of `start`."""
         key, *keys = jax.random.split(key, 1 + len(self.disturbances))
         start = self.task.start_within(key, ranges)
         memories = [d.start(self.task, k) for d, k in zip(self.disturbances, keys, strict=True)]
@@ -375,7 +378,7 @@ def disturbed(task: Task, disturbances: Sequence[Disturbance]) -> Task:
 
 
 def undisturbed(task: Task) -> tuple[Task, tuple[Disturbance, ...]]:
-    """The task without its disturbances, and these; its episodes are as long as they were."""
+    """The task without its disturbances, and the disturbances; episodes keep their length."""
     if not isinstance(task, Disturbed):
         return task.plain, ()
     inner, earlier = undisturbed(task.task)

@@ -60,9 +60,9 @@ class EnvState(eqx.Module):
     terminated: Array
     """Whether the task ended the episode in the last step, `()` bool."""
     diverged: Array
-    """Whether the start or a step of this episode failed, `()` bool: the simulation, or a number of
-    the task's that is not finite. The reward is then 0, the observation the last good one (zeros
-    where there is none), and the episode cannot go on."""
+    """Whether the start or a step of this episode failed, `()` bool: the simulation diverged, or a
+    number of the task is not finite. Then the reward is 0, the observation is the last good one (or
+    zeros), and the episode cannot continue."""
     metrics: Metrics
     """The task's metrics, `()` each; zeros after a reset."""
     context: dict[str, Array]
@@ -83,34 +83,35 @@ class Env:
 
     Args:
         task: the model, the starts, the observation and the reward.
-        physics: the engine's name (`"native"`, `"fake"`), or a function that builds one from a
-            model and the `Reads` of the task.
-        context: the context features of its worlds: a `Context`, or names of features, all visible
-            (`["gravity", "friction"]`). The visible ones are added to the observation, which is
-            then a dict: `context` beside the task's `state`.
+        physics: the engine's name (`"native"`, `"fake"`), or a function that builds an engine from
+            a model and the `Reads` of the task.
+        context: the context features of its worlds: a `Context`, or names of features that are all
+            visible (`["gravity", "friction"]`). Visible features are added to the observation,
+            which is then a dict with the keys `context` and `state`.
         cameras: cameras of the model, by the names that they get in the observation; or `Cameras`
-            of the task's model. Each adds images to the observation, which is then a dict too:
-            `pixels/<name>` and `depth/<name>`, drawn once a step.
-        action_repeat: how many control steps of the task `step` takes with one action. Rewards add
-            up until the episode ends; the observation, with its images, is that of the last one.
-        last_action: whether the last action is added to the observation, which is then a dict too:
-            `last_action`, `(nact,)`, zeros at the start of an episode. A policy that sees images
-            needs it: they show the effect of an action only one step later.
-        disturbances: what makes the world rougher than the task has it, such as
-            `ActionDelay(steps=2)`: delays, noise, pushes. They join those of a `Disturbed` task.
-        history: how many of the latest measurements the state shows, oldest first, of each part
-            that the task names (`Task.observation_parts`): one number for all parts, or by name
-            (`{"joint_position": 5}`). At the start of an episode the first measurement stands in
-            place of all before it.
+            of the task's model. Each camera adds images to the observation, which is then a dict:
+            `pixels/<name>` and `depth/<name>`. They are drawn once per step.
+        action_repeat: the number of control steps of the task that `step` takes with one action.
+            Rewards are summed until the episode ends; the observation, with its images, is that of
+            the last control step.
+        last_action: whether the last action is added to the observation, which is then a dict:
+            `last_action`, `(nact,)`, zeros at the start of an episode. A policy with images needs
+            it, because images show the effect of an action only one step later.
+        disturbances: delays, noise and pushes, for example `ActionDelay(steps=2)`. They are added
+            to those of a `Disturbed` task.
+        history: the number of latest measurements in the state, oldest first, for each part that
+            the task names (`Task.observation_parts`): one number for all parts, or numbers by name
+            (`{"joint_position": 5}`). At the start of an episode, the first measurement fills the
+            history.
 
     Raises:
-        VariationError: the model offers no such feature.
-        ConfigError: `cameras` is empty, or has a camera that the model lacks; `action_repeat` is
-            not positive.
+        VariationError: the model has no such feature.
+        ConfigError: `cameras` is empty, or the model has no such camera; `action_repeat` is not
+            positive.
         RendererUnavailableError: the cameras cannot be drawn on this machine.
-        TaskError: the task gives a wrong shape, or a memory that changes structure.
-        ModelError: the task's control time step is no multiple of the model's, or the engine cannot
-            run the model.
+        TaskError: the task returns a wrong shape, or a memory with a changing structure.
+        ModelError: the task's control time step is not a multiple of the model's time step, or the
+            engine cannot run the model.
     """
 
     def __init__(
@@ -181,10 +182,10 @@ class Env:
         """Makes the environment of a task from a configuration.
 
         Raises:
-            ConfigError: the configuration lacks a part that no file can hold.
+            ConfigError: the configuration lacks a part that a file cannot store.
         """
         if config.not_stored:
-            raise ConfigError(f"a configuration cannot hold {config.not_stored[0]}; give an Env")
+            raise ConfigError(f"a configuration cannot store {config.not_stored[0]}; give an Env")
         context = Context(config.context, visible=config.visible)
         cameras = Cameras(task.model, config.cameras, config.renderer) if config.cameras else None
         way = config.action_repeat, config.last_action, config.disturbances, config.history
@@ -198,7 +199,7 @@ class Env:
         action_repeat: int | None = None,
         last_action: bool | None = None,
     ) -> Env:
-        """The same environment with other arguments of the constructor; None keeps one."""
+        """The same environment with other constructor arguments; None keeps the old value."""
         return Env(
             self.task,
             self.engine,
@@ -219,11 +220,11 @@ class Env:
     ) -> EnvState:
         """A world at the start of a new episode.
 
-        Where several sources set the same field of the model, the context wins over `variation`,
-        and `variation` over what the task draws.
+        If several sources set the same field of the model, the context has priority over
+        `variation`, and `variation` over the draws of the task.
 
         Args:
-            key: decides the start; `jax.random.key(seed)`.
+            key: the random key of the start: `jax.random.key(seed)`.
             variation: constants of this world, MjModel field name to the whole field's value.
             context: values of context features, `()` each; the others have their defaults.
             mask: `()` bool; where False nothing is simulated and the result is unspecified.
@@ -242,7 +243,7 @@ class Env:
         """A world at a start with this configuration and velocity.
 
         Args:
-            key: decides the rest of the start, with the task's memory, as in `reset`.
+            key: the random key of the rest of the start and of the task's memory, as in `reset`.
             qpos: configuration, `(nq,)`; None: as in `reset`.
             qvel: velocity, `(nv,)`; None: as in `reset`.
             variation: as in `reset`.
@@ -266,7 +267,7 @@ class Env:
         """The same world, in the middle of its episode, with other constants.
 
         Args:
-            state: the world; it has a value for each field of `variation` already.
+            state: the world; it must already have a value for each field of `variation`.
             variation: as in `reset`; other fields keep their values.
             context: as in `reset`; None keeps the values.
         """
@@ -286,7 +287,7 @@ class Env:
     ) -> EnvState:
         """The world after an action: one control step later, or `action_repeat` of them.
 
-        A step after the end of an episode is like any other: only `Worlds` begins new episodes.
+        A step after the end of an episode is a normal step: only `Worlds` begins new episodes.
 
         Args:
             state: the world.
@@ -296,7 +297,7 @@ class Env:
 
         Raises:
             ActionError: a wrong shape or dtype; or outside of `jit`, a value that is not finite.
-                Inside, such a world is marked `diverged`.
+                Inside `jit`, this world is marked `diverged`.
         """
         action = jnp.asarray(self.check_action(action))
         physics, outcome = self._control_step(state.physics, state.memory, action, mask)
@@ -374,7 +375,7 @@ class Env:
         """The observations of one world: a `Box`, or a `Dict` of them.
 
         Raises:
-            TaskError: the task observes something else, such as a dict in a dict.
+            TaskError: the task observes something else, for example a dict in a dict.
         """
         return self.observer.space(self.task_specs.obs)
 
@@ -383,8 +384,8 @@ class Env:
     ) -> Array | np.ndarray[Any, Any]:
         """An action as float32, after a check of its shape `(*lead, nact)`, dtype and values.
 
-        NumPy's arrays stay NumPy's, since compiled programs take them at less cost than it is to
-        make one of JAX's; but as copies, for the caller may change his while a program runs.
+        NumPy arrays stay NumPy arrays, because passing them to a compiled program costs less than
+        making JAX arrays. They are copied, because the caller may change them while a program runs.
 
         Raises:
             ActionError: a wrong shape or dtype; or outside of `jit`, a value that is not finite.
@@ -400,7 +401,8 @@ class Env:
         mask: ArrayLike = True,
         chosen: Mapping[str, Any] | None = None,
     ) -> EnvState:
-        """A world at a start that the task drew, but for what the caller chose of it (`chosen`).
+        """A world at a start that the task drew, except for the parts that the caller chose
+        (`chosen`).
 
         The other arguments are those of `reset`.
         """

@@ -1,4 +1,4 @@
-"""Episodes: what B worlds carry from step to step, and how they begin again."""
+"""Episodes: the state of B worlds between steps, and how episodes begin."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Parameters: TypeAlias = tuple[Variation, dict[str, Array]]
 
 
 class WorldsState(eqx.Module):
-    """B worlds and their episodes: a pytree with `B` in front of every leaf but the ranges."""
+    """B worlds and their episodes: a pytree; all leaves but the ranges have the first axis `B`."""
 
     env: EnvState
     """The worlds."""
     key: Key
-    """Each world's own stream of random numbers, `(B,)`; it moves on at each reset."""
+    """Each world's own random key, `(B,)`; it changes at each reset."""
     steps: Array
     """Control steps taken in the current episode, `(B,)` int32."""
     episode_return: Array
@@ -72,9 +72,9 @@ class WorldsState(eqx.Module):
 class Episodes:
     """How the episodes of worlds begin.
 
-    JAX keeps a compiled program as long as the method that it was made from, a method of `Worlds`;
-    and the program keeps the functions by which it is differentiated, methods of this class. Were
-    the two one class, neither would ever be freed.
+    JAX keeps a compiled program as long as the method of `Worlds` from which it was made. The
+    program keeps the functions that differentiate it, which are methods of this class. If the two
+    were one class, neither would ever be freed.
     """
 
     env: Env

@@ -1,4 +1,4 @@
-"""History: the latest measurements of parts of an observation, in place of the last one alone."""
+"""History: several latest measurements of parts of an observation, not only the last one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LONGEST = 1000
 
 
 def frames_by_part(task: Task, history: int | Mapping[str, int]) -> dict[str, int]:
-    """How many measurements of each part of a task's `state` are seen, where that is not one.
+    """The number of measurements of each part of a task's `state`, for parts with more than one.
 
     Args:
         task: names the parts.
-        history: the number for all parts, or by a part's name.
+        history: one number for all parts, or numbers by the parts' names.
 
     Raises:
         ConfigError: a number is not 1 to 1000.
@@ -46,10 +46,10 @@ def frames_by_part(task: Task, history: int | Mapping[str, int]) -> dict[str, in
 
 
 class History:
-    """Makes the `state` of which some parts have several measurements, oldest first.
+    """Makes a `state` in which some parts have several measurements, oldest first.
 
-    It holds no state: the earlier measurements are those of the observation before. At the start of
-    an episode the first measurement stands in place of all before it, as in Isaac Lab and mjlab.
+    It has no state of its own: earlier measurements are taken from the previous observation. At the
+    start of an episode, the first measurement fills the history, as in Isaac Lab and mjlab.
 
     Args:
         task: names the parts of the state.
@@ -73,8 +73,8 @@ class History:
         """The state with earlier measurements, `(size,)`.
 
         Args:
-            state: the one that is measured, `(n,)`.
-            before: the one of the step before, `(size,)`; None at the start of an episode.
+            state: the measured state, `(n,)`.
+            before: the state of the previous step, `(size,)`; None at the start of an episode.
         """
         if before is None:
             return state[self._first]

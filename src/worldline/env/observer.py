@@ -1,4 +1,4 @@
-"""Observer: makes what the policy sees of a world."""
+"""Observer: makes the observation of a world."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 class Observer:
     """Makes the observation of one world: the task's own, and what the environment adds to it.
 
-    With an addition (`context`, `last_action` or an image) the observation is a dict, in which a
-    task's own array is called `state`. Without one it is as the task makes it.
+    With an addition (`context`, `last_action` or an image) the observation is a dict, and the
+    task's own array has the key `state`. Without an addition, it is the task's observation.
 
     Args:
         task: makes its own observation.
         context: its visible features are added as `context`, `(nvisible,)`.
         cameras: their images are added as `pixels/<name>` and `depth/<name>`; None: no images.
         last_action: whether the action of the last step is added, `(nact,)`; zeros at a start.
-        frames: how many of the latest measurements of parts of `state` are seen, by their names.
+        frames: the number of latest measurements of parts of `state`, by the parts' names.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Observer:
             memory: the task's memory after the step.
             context: as in `first`.
             mask: as in `first`.
-            action: what the policy did, `(nact,)`.
+            action: the action of the step, `(nact,)`.
             previous: the observation before the step, which holds earlier frames of each image,
                 and earlier measurements.
         """

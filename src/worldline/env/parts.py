@@ -1,8 +1,8 @@
-"""Parts of observations and actions: what each number is, by name, for whoever runs the policy.
+"""Parts of observations and actions: the meaning of each number, for programs that run the policy.
 
-A task declares them beside the functions that make them. From the declaration follow the places of
-the parts in the observation, noise and history by part, what `worldline list --fields` shows, and
-the contract that goes with an exported policy.
+A task declares them beside the functions that compute them. The declaration determines the indices
+of the parts in the observation, noise and history by part, the output of `worldline list --fields`,
+and the contract of an exported policy.
 """
 
 from __future__ import annotations
@@ -53,29 +53,29 @@ STATE = "state"
 
 @dataclasses.dataclass(frozen=True)
 class ObservationPart:
-    """Some numbers of an observation: `scale * (quantity - offset)`, in a row."""
+    """Consecutive numbers of an observation: `scale * (quantity - offset)`."""
 
     name: str
-    """Of the part, such as `joint_position`."""
+    """The name of the part, for example `joint_position`."""
     size: int
-    """How many numbers."""
+    """The size: how many numbers."""
     source: Source = "task"
-    """What the quantity is. Of the model's state: `joint_position` and `joint_velocity` of the
-    joints `of`; `linear_velocity` and `angular_velocity` of the floating body `of`, in its own
-    frame; `projected_gravity`, the direction of gravity in the frame of the site or body `of`;
-    `sensor`, the readings of the sensors `of`; `site_position` of the site `of`, in the world's
-    frame; `site_to_body`, the way from the first of `of`, a site, to the second, a body, in the
-    frame of the site. What the controller knows: `action`, the one of
-    `ago` steps ago; `command`; `clock`, the sine and cosine of a phase of `frequency`. `task`:
-    what only the task computes."""
+    """What the quantity is. Quantities of the model's state are `joint_position` and
+    `joint_velocity` of the joints `of`; `linear_velocity` and `angular_velocity` of the floating
+    body `of`, in its own frame; `projected_gravity`, the direction of gravity in the frame of the
+    site or body `of`; `sensor`, the readings of the sensors `of`; `site_position` of the site `of`,
+    in the world's frame; `site_to_body`, the vector from the first of `of`, a site, to the second,
+    a body, in the frame of the site. Quantities that the controller knows are `action`, the action
+    of `ago` steps ago; `command`; `clock`, the sine and cosine of a phase with `frequency`. `task`
+    is a quantity that only the task can compute."""
     of: tuple[str, ...] = ()
     """The objects of the model that the source names."""
     offset: float | tuple[float, ...] = 0.0
-    """What is taken from the quantity, in its unit."""
+    """The offset that is subtracted from the quantity, in its unit."""
     scale: float | tuple[float, ...] = 1.0
-    """The factor of the rest."""
+    """The factor after the subtraction."""
     unit: str = ""
-    """Of the quantity; empty where it has none."""
+    """The unit of the quantity; empty if it has none."""
     frame: str = ""
     """The frame of a vector: a body, a site, or `world`."""
     noise: float | tuple[float, ...] = 0.0
@@ -85,42 +85,42 @@ class ObservationPart:
     high: tuple[float, ...] = ()
     """The highest command."""
     index: tuple[int, ...] = ()
-    """Which components of the quantity; where empty, its first `size`."""
+    """The components of the quantity; if empty, the first `size`."""
     ago: int = 1
-    """Of an action: control steps before this observation; 1 is the last one."""
+    """For an action: control steps before this observation; 1 is the last action."""
     frequency: float = 0.0
-    """Of a clock, Hz."""
+    """The frequency of a clock, Hz."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ActionPart:
-    """Some numbers of an action, in a row, each of an actuator or of the task.
+    """Consecutive numbers of an action, each for an actuator or for the task.
 
-    An actuator's control is `base + offset + scale * action`, brought within `low` and `high`.
+    An actuator's control is `base + offset + scale * action`, clipped to `low` and `high`.
     """
 
     name: str
-    """Of the part, such as `joint_position_target`."""
+    """The name of the part, for example `joint_position_target`."""
     size: int
-    """How many numbers."""
+    """The size: how many numbers."""
     kind: Literal["position", "velocity", "torque", "control", "task"] = "task"
-    """What the control is: a position, a velocity, a torque or force; something else (`control`);
-    or the task makes the controls in a way of its own."""
+    """What the control is: a position, a velocity, a torque or force; another quantity (`control`);
+    or a quantity from which the task computes the controls."""
     actuators: tuple[str, ...] = ()
-    """The names of the actuators, one a number."""
+    """The names of the actuators, one for each number."""
     offset: float | tuple[float, ...] = 0.0
-    """The control at an action of 0, in its unit, beside the base."""
+    """The control for an action of 0, in its unit, without the base."""
     scale: float | tuple[float, ...] = 1.0
-    """What an action of 1 adds."""
+    """The change of the control for an action of 1."""
     unit: str = ""
-    """Of the control."""
+    """The unit of the control."""
     base: Literal["", "joint_position", "last_target"] = ""
-    """What is added: nothing; the measured position of the joint; or the last target, which may be
-    beyond the limits and begins at the joint's position."""
+    """The quantity that is added: nothing; the measured position of the joint; or the last target,
+    which may be outside of the limits and begins at the joint's position."""
     low: tuple[float, ...] = ()
-    """Lowest controls; where empty, the actuators' own."""
+    """Lowest controls; if empty, those of the actuators."""
     high: tuple[float, ...] = ()
-    """Highest controls; where empty, the actuators' own."""
+    """Highest controls; if empty, those of the actuators."""
 
 
 #: The parts of each key of an observation; an array's key is `state`.
@@ -128,7 +128,7 @@ ObservationParts: TypeAlias = Mapping[str, tuple[ObservationPart, ...]]
 
 
 class Placed(NamedTuple):
-    """A part of the observation in its place."""
+    """A part of the observation, and its indices."""
 
     part: ObservationPart
     start: int
@@ -145,11 +145,11 @@ class Placed(NamedTuple):
 
 
 def placed(parts: Sequence[ObservationPart], frames: Mapping[str, int] = {}) -> tuple[Placed, ...]:
-    """Parts, one behind the other, in their places.
+    """Consecutive parts, with their indices.
 
     Args:
         parts: the parts.
-        frames: how many measurements of a part there are, by its name; 1 of the others.
+        frames: the number of measurements of a part, by its name; other parts have 1.
     """
     places, start = [], 0
     for part in parts:
@@ -160,7 +160,7 @@ def placed(parts: Sequence[ObservationPart], frames: Mapping[str, int] = {}) -> 
 
 
 def objects_of(model: Model, part: ObservationPart) -> list[tuple[str, str | int]]:
-    """The objects that the quantity of a part is computed from: their kinds and names.
+    """The kinds and names of the objects from which the quantity of a part is computed.
 
     Behind a floating body comes its joint, by its index.
     """
@@ -176,7 +176,7 @@ def objects_of(model: Model, part: ObservationPart) -> list[tuple[str, str | int
 
 
 def part_named(task: Task, name: str) -> Placed:
-    """A part of a task's `state`, in its place.
+    """A part of a task's `state`, with its indices.
 
     Raises:
         TaskError: the task declares no such part.
@@ -192,7 +192,7 @@ def part_named(task: Task, name: str) -> Placed:
 
 
 def check_parts(task: Task, obs: Any) -> None:
-    """Checks that what a task declares fits its observation, its action and its model.
+    """Checks that the declared parts of a task fit its observation, its action and its model.
 
     Args:
         task: the task.

@@ -24,10 +24,10 @@ def begin_where(begin: Begin, state: Any, ranges: PyTree, mask: Array) -> Any:
     """Begins a new episode in some worlds, a few at a time, until none is left.
 
     Args:
-        begin: gives the state at a start, which depends on `state.fixed` and on the ranges alone,
-            as far as there is something to differentiate by.
+        begin: returns the state at a start; its differentiable inputs are only `state.fixed` and
+            the ranges.
         state: a `WorldsState`, `(B, ...)` a leaf, without ranges and with words for keys.
-        ranges: what the constants are drawn from, for all worlds.
+        ranges: the ranges from which constants are drawn, for all worlds.
         mask: `(B,)` bool, the worlds that begin a new episode.
     """
     # Few rows at a time, since most steps end a handful of episodes; in proportion to the worlds,

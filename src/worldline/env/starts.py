@@ -1,4 +1,4 @@
-"""Starts: the physics where an episode begins, at once or after a time to come to rest."""
+"""Starts: the physics at the beginning of an episode, with or without a time to come to rest."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from worldline.types import ArrayLike, Variation
 def start_physics(
     physics: Physics, start: Start, constants: Variation, mask: ArrayLike = True
 ) -> PhysicsState:
-    """The physics at a start, at time 0, after the time that the start has to settle.
+    """The physics at a start, at time 0, after the settle time of the start.
 
     Args:
         physics: the engine.
-        start: what the task drew.
+        start: the start that the task drew.
         constants: those of the world that differ from the model's.
         mask: `()` bool; where False nothing is simulated and the result is unspecified.
 
     Raises:
-        ModelError: that time is no multiple of the model's time step.
+        ModelError: the settle time is not a multiple of the model's time step.
     """
     qpos, qvel = (jnp.asarray(x, jnp.float32) for x in (start.qpos, start.qvel))
     state = physics.start(qpos, qvel, constants, start.inputs, mask)
@@ -40,7 +40,7 @@ def start_physics(
 
 
 def chosen_parts(model: Model, qpos: ArrayLike | None, qvel: ArrayLike | None) -> dict[str, Any]:
-    """The configuration, `(nq,)`, and the velocity, `(nv,)`, that are given, as parts of a `Start`.
+    """The given configuration, `(nq,)`, and velocity, `(nv,)`, as parts of a `Start`.
 
     Raises:
         TaskError: a shape is wrong.

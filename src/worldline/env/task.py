@@ -1,4 +1,4 @@
-"""Task: a model, its observation and its reward, in pure functions for every engine."""
+"""Task: a model, its observation and its reward, as pure functions for every engine."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ class Start(eqx.Module):
     inputs: dict[str, Array] = eqx.field(default_factory=dict)
     """Initial values of other physics inputs, such as `act` or `mocap_pos`."""
     variation: dict[str, Array] = eqx.field(default_factory=dict)
-    """Constants of the model that the task draws for the episode (a target's position, a length):
-    MjModel field name to the whole field. A variation passed to `reset` replaces them, field by
-    field."""
+    """Constants of the model that the task draws for the episode (a target's position, a length): a
+    dict from MjModel field name to the whole field. A variation passed to `reset` replaces them,
+    field by field."""
     settle_time: float = eqx.field(static=True, default=0.0)
     """Seconds that the physics runs from `qpos` and `qvel`, with `inputs`, before the episode
-    begins, at time 0 and where it then is; a multiple of the model's time step."""
+    begins. The episode begins at time 0 in the resulting state. It must be a multiple of the
+    model's time step."""
 
 
 class Outcome(eqx.Module):
@@ -58,11 +59,11 @@ class Outcome(eqx.Module):
     """`()`"""
     terminated: Array
     """`()` bool: the task ends the episode here (a fall, a goal), and no more reward follows. A
-    time limit is no such end; `Worlds` reports it as `truncated`."""
+    time limit is not such an end; `Worlds` reports it as `truncated`."""
     memory: PyTree = ()
     """The memory after the step."""
     metrics: Metrics = eqx.field(default_factory=dict)
-    """Named numbers to report, `()` each."""
+    """Metrics by name, `()` each."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,13 +81,13 @@ class Task(abc.ABC):
     """Control steps after which an episode is truncated; 0 for no limit."""
 
     refresh: ClassVar[bool] = True
-    """Whether `fields` are computed again from the state after the step; False: they are as
-    MuJoCo's `mj_step` leaves them, one time step of the model behind the state."""
+    """Whether `fields` are computed again from the state after the step. False: they are those that
+    MuJoCo's `mj_step` returns, one time step of the model behind the state."""
     control_at_physics_rate: ClassVar[bool] = False
-    """Whether `control` is called before each time step of the model, with the world as it then is:
-    for a motor or a servo of one's own. By default once a control step. `outcome` and the memory
-    are at the rate of actions in any case; what `control` must remember between two physics steps,
-    it gives as `userdata`, and reads from `physics.fields`."""
+    """Whether `control` is called before each time step of the model, with the current state of the
+    world, for your own motor or servo. By default it is called once per control step. `outcome` and
+    the memory always have the rate of the actions. If `control` must remember numbers between two
+    physics steps, it returns them as `userdata` and reads them from `physics.fields`."""
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Configuration values that suit this task, by the name of the algorithm (`"ppo"`)."""
 
@@ -106,8 +107,8 @@ class Task(abc.ABC):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """Those of `qpos`, `xpos` and `xipos` whose change over the control step `outcome` reads
-        from `physics.changes`; exact however far the robot has gone.
+        """Names among `qpos`, `xpos` and `xipos`: `outcome` reads their changes over the control
+        step from `physics.changes`. The changes are exact at any distance from the origin.
         """
         return ()
 
@@ -125,33 +126,33 @@ class Task(abc.ABC):
         """Draws the start of an episode."""
 
     def place(self, start: Start, variation: Variation) -> Start:
-        """The start in a world with these constants; by default as it was drawn.
+        """The start in a world with these constants; by default the drawn start.
 
         Args:
             start: what `start` drew.
-            variation: the constants of the world that differ from the model's, `(...)` a field: the
-                task's own, or those of a domain or a context in their place.
+            variation: the constants of the world that differ from the model's, `(...)` for each
+                field: those of the task, or those of a domain or a context, which replace them.
         """
         return start
 
     @property
     def start_ranges(self) -> Ranges:
-        """What starts are drawn from and `adapt` moves, by name: arrays that all worlds share,
-        among their `ranges`; by default none.
+        """Arrays by name from which starts are drawn, and which `adapt` changes. All worlds share
+        them, as part of their `ranges`. By default there are none.
         """
         return {}
 
     def start_within(self, key: Key, ranges: Ranges) -> Start:
-        """Draws the start of an episode in worlds; by default `start(key)`.
+        """Draws the start of an episode with the ranges of the worlds; by default `start(key)`.
 
         Args:
             key: decides the draws.
-            ranges: the worlds' ranges, among them `start_ranges` as they now are.
+            ranges: the worlds' ranges, with the current values of `start_ranges`.
         """
         return self.start(key)
 
     def tally(self, memory: PyTree, terminated: Array) -> PyTree:
-        """What a world counts in a step, for `adapt`; by default nothing.
+        """The numbers that a world contributes in a step, for `adapt`; by default none.
 
         Args:
             memory: the memory after the step.
@@ -164,8 +165,8 @@ class Task(abc.ABC):
 
         Args:
             ranges: as in `start_within`.
-            total: the sum of `tally` over all worlds. On several devices it is taken in any order:
-                whole numbers keep runs exact.
+            total: the sum of `tally` over all worlds. On several devices the order of the sum
+                varies, so use integers to keep runs exact.
         """
         return {}
 
@@ -181,9 +182,9 @@ class Task(abc.ABC):
 
         Returns:
             `ctrl`, `(nu,)`, or a dict from input names (`ctrl`, `xfrc_applied`, `eq_active`, ...)
-            to arrays; `qvel` is the velocity with which the step begins, of a world that gets a
-            knock. It may also hold constants that `start` draws, such as the `eq_data` of a weld,
-            which the world has from then on.
+            to arrays; `qvel` sets the velocity at the beginning of the step, for example after a
+            push. The dict may also hold constants that `start` draws, for example the `eq_data` of
+            a weld; the world keeps them.
         """
         return action
 
@@ -205,27 +206,30 @@ class Task(abc.ABC):
 
     @property
     def observation_parts(self) -> ObservationParts:
-        """What each number of the observation is: for its keys (`state`, if it is an array), parts
-        with a name, a unit and a source, in their order; by default nothing is said.
+        """The meaning of each number of the observation: for each key (`state`, if the observation
+        is an array), the parts in order, with name, unit and source. By default nothing is
+        declared.
         """
         return {}
 
     @property
     def action_parts(self) -> tuple[ActionPart, ...]:
-        """What each number of the action does, in their order; by default nothing is said."""
+        """The meaning of each number of the action, in order. By default nothing is declared."""
         return ()
 
     def without_noise(self) -> Task:
-        """The same task, without random numbers that it adds to what is measured."""
+        """The same task without the noise that it adds to measurements."""
         return self
 
     def to_run(self) -> Task:
-        """What an environment runs: by default this task; or one around it, as its options ask."""
+        """The task that an environment runs: by default this task, or a task around it if an option
+        needs one.
+        """
         return self
 
     @property
     def plain(self) -> Task:
-        """The task of which `to_run` made this one; by default this task."""
+        """The task from which `to_run` made this task; by default this task."""
         return self
 
     @property
@@ -249,30 +253,30 @@ def reads_of(task: Task) -> Reads:
 def inputs_of(
     task: Task, action: Array, physics: PhysicsState, memory: PyTree
 ) -> Mapping[str, Array]:
-    """What `Task.control` gives, as a dict from input names to arrays in every case."""
+    """The result of `Task.control`, always as a dict from input names to arrays."""
     controls = task.control(action, physics, memory)
     return controls if isinstance(controls, Mapping) else {"ctrl": controls}
 
 
 class TaskSpecs(NamedTuple):
-    """What the functions of a task take and give; arrays are `jax.ShapeDtypeStruct`s."""
+    """Inputs and results of the functions of a task; arrays are `jax.ShapeDtypeStruct`s."""
 
     reads: Reads
-    """The fields that it reads of the physics, and the inputs that it gives."""
+    """The fields of the physics that it reads, and the inputs that it sets."""
     obs: Any
     """The observation."""
     metrics: dict[str, Any]
     """The metrics of an outcome."""
     constants: tuple[str, ...]
-    """The fields of the model that `control` gives."""
+    """The fields of the model that `control` sets."""
 
 
 def check_task(task: Task) -> TaskSpecs:
-    """Traces the functions of a task once and checks the shapes of what they give.
+    """Traces the functions of a task once, and checks the shapes of their results.
 
     Raises:
-        TaskError: a function gives another type, shape or structure than `Task` asks for.
-        ModelError: the task reads a field or gives an input that MuJoCo does not have.
+        TaskError: a function returns another type, shape or structure than `Task` requires.
+        ModelError: the task reads a field or sets an input that MuJoCo does not have.
     """
     name, model, reads = type(task).__name__, task.model, reads_of(task)
     start = jax.eval_shape(lambda key: in_32_bits(task.start(key)), jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Worlds on trial, for `check_env`: under random and extreme actions, and each function alone."""
+"""Test runs for `check_env`: worlds under random and extreme actions, and each function alone."""
 
 from __future__ import annotations
 

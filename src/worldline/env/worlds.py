@@ -40,7 +40,8 @@ class Step(NamedTuple):
     """The result of one step of B worlds: one transition each. Every leaf has `B` in front."""
 
     obs: Observation
-    """What to act on next; in a world whose episode has ended, the start of the new one."""
+    """The observation to act on next; after the end of an episode, the first observation of the new
+    one."""
     reward: Array
     """`(B,)`"""
     terminated: Array
@@ -51,36 +52,36 @@ class Step(NamedTuple):
     final_obs: Observation
     """The observation after the action, before any new episode begins."""
     metrics: Metrics
-    """`(B,)` each: the task's own, and `episode_return`, `episode_length` (this step included) and
-    `diverged`. Where `terminated | truncated` the first two are those of a whole episode."""
+    """`(B,)` each: the task's metrics, and `episode_return`, `episode_length` (with this step) and
+    `diverged`. If `terminated | truncated`, the first two are those of the whole episode."""
 
 
 class Worlds:
-    """`num_worlds` worlds of one environment that begin a fresh episode as soon as one ends.
+    """`num_worlds` worlds of one environment. When an episode ends, its world begins a new one.
 
-    `reset` and `step` are pure and compiled; inside a `jit` or a `scan` of yours they become part
-    of it. World i depends on its key, its variation and its actions alone, not on the others.
+    `reset` and `step` are pure and compiled; inside your own `jit` or `scan` they become part of
+    it. World i depends only on its key, its variation and its actions, not on other worlds.
 
     Args:
         env: the environment.
         num_worlds: B.
         episode_length: control steps after which an episode is truncated; 0 for no limit; None for
             the task's own.
-        domain: draws a world's variation at the start of each of its episodes; None: a world keeps
-            the variation that was passed to `reset`.
-        context: chooses the values of the environment's context features for each episode; None:
-            a world keeps those that were passed to `reset`, or else the features' defaults.
-        resample_every: control steps after which domain and context draw again within an episode;
-            0: they draw at its start only.
-        cameras: replace the environment's own cameras, as in `Env`; None keeps those.
+        domain: draws a world's variation at the start of each episode. None: a world keeps the
+            variation that was passed to `reset`.
+        context: chooses the values of the environment's context features for each episode. None: a
+            world keeps the values that were passed to `reset`, or the features' defaults.
+        resample_every: control steps after which domain and context draw again within an episode.
+            0: they draw only at its start.
+        cameras: cameras that replace those of the environment, as in `Env`; None keeps them.
         mesh: devices that share the worlds evenly, from `worldline.parallel.mesh.world_mesh`; None:
             one device has them all. The numbers of a world are the same bit for bit.
 
     Raises:
-        ConfigError: `num_worlds` is not positive, or the devices of the mesh do not divide it;
-            `episode_length` or `resample_every` is negative; or `Env` refuses the cameras.
-        VariationError: the domain does not fit the model or can draw an impossible value; the
-            context has a feature that the environment lacks, or a value outside its bounds.
+        ConfigError: `num_worlds` is not positive, or is not a multiple of the devices of the mesh;
+            `episode_length` or `resample_every` is negative; or the cameras are wrong, as in `Env`.
+        VariationError: the domain does not fit the model or can draw an impossible value; or the
+            context has an unknown feature, or a value outside its bounds.
     """
 
     def __init__(
@@ -146,7 +147,9 @@ class Worlds:
 
     @property
     def device(self) -> jax.Device | None:
-        """The device of the worlds, which is that of the environment; None: those of the mesh."""
+        """The device of the worlds, which is the environment's device; None: the devices of the
+        mesh.
+        """
         return self.env.device if self.mesh is None else None
 
     def repeating(self, times: int) -> Worlds:
@@ -171,8 +174,8 @@ class Worlds:
         """All worlds at the start of their first episode.
 
         Args:
-            key: one key, from which world i gets `jax.random.fold_in(key, i)` whatever B is; or
-                the worlds' own keys, `(B,)`.
+            key: one key, from which world i gets `jax.random.fold_in(key, i)` for any B; or a key
+                for each world, `(B,)`.
             variation: constants per world, `(B, ...)` a field. A draw of `domain` replaces them.
             context: values per world, `(B,)` a feature. A choice of the selector replaces them.
             ranges: the parameters to draw from; None: those of the domain, of the selector and of
@@ -216,14 +219,15 @@ class Worlds:
     def step(
         self, state: WorldsState, action: ArrayLike, mask: ArrayLike | None = None
     ) -> tuple[WorldsState, Step]:
-        """All worlds one control step later; those whose episode ends start a new one at once.
+        """All worlds one control step later. If an episode ends, its world begins a new one at
+        once.
 
         Args:
             state: the worlds.
             action: `(B, nact)`.
-            mask: `(B,)` bool; a world where it is False stays exactly as it is and costs no
-                physics. In `Step`, its `obs` and `final_obs` are then its present observation, and
-                all else is zero. None: all worlds step.
+            mask: `(B,)` bool; where it is False, a world does not change and is not simulated. In
+                `Step`, its `obs` and `final_obs` are then its current observation, and everything
+                else is zero. None: all worlds step.
 
         Raises:
             ActionError: a wrong shape or dtype, or a value that is not finite.
@@ -235,7 +239,7 @@ class Worlds:
         return self._step(state, *(_beside(state, x) for x in given))
 
     def after(self, state: WorldsState, action: Array, mask: Array | None = None) -> EnvState:
-        """Every world after its action, and before any new episode begins.
+        """Every world after its action, before new episodes begin.
 
         Args:
             state: the worlds.
@@ -258,11 +262,11 @@ class Worlds:
         return self._reset_where(state, _beside(state, self._check_mask(mask)))
 
     def stagger(self, state: WorldsState) -> WorldsState:
-        """Shortens the present episodes so that the worlds' episodes end at different times.
+        """Shortens the current episodes so that the worlds' episodes end at different times.
 
-        World i's present episode gets (B - i) / B of the time limit; later ones are whole. Worlds
-        that begin together would otherwise end together, again and again where only the time limit
-        ends an episode, and an on-policy learner would see one part of the episode at a time.
+        World i's current episode gets (B - i) / B of the time limit; later episodes have full
+        length. Otherwise, if only the time limit ends episodes, worlds that begin together would
+        always end together, and an on-policy learner would see one part of the episode at a time.
         Without a time limit nothing changes.
         """
         cut = np.arange(self.num_worlds) * self.episode_length // self.num_worlds

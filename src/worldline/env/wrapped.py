@@ -16,7 +16,7 @@ def of_task(name: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WrappedTask(Task):
-    """What a task around another one takes from it; a subclass changes the rest."""
+    """A task around another task, with the functions of the inner task; a subclass changes some."""
 
     task: Task
     """The inner task."""

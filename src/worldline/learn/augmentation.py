@@ -1,9 +1,9 @@
-"""Augmentation: images are changed at random, so that a network learns what matters in them.
+"""Augmentation: random changes of images, so that a network does not depend on them.
 
 Random shifts make reinforcement learning from pixels work: Yarats, Kostrikov and Fergus (2021),
 "Image Augmentation Is All You Need"; Laskin et al. (2020), "Reinforcement Learning with Augmented
-Data", compares others. All are pure functions of a batch. One function draws the changes and
-another makes them, so that the images of a whole trajectory can share a draw.
+Data", compares other changes. All functions are pure functions of a batch. One function draws the
+changes and another applies them, so that the images of a whole trajectory can share a draw.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from worldline.types import Array, Key
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """How far images may be changed; by default they are not.
+    """The sizes of the random changes; by default there are none.
 
     Raises:
         ConfigError: a number is negative.
     """
 
     shift: Number = 0
-    """The most pixels that it moves up, down, left or right; the image's edge is repeated."""
+    """The largest shift up, down, left or right, in pixels; the image's edge is repeated."""
     brightness: NotNegative = 0.0
-    """Up to this share of the full range is added to all colours, or taken from them."""
+    """The largest change of all colours, as a share of the full range."""
     contrast: NotNegative = 0.0
-    """Colours move by up to this share from their mean, or towards it."""
+    """The largest relative change of the distance of colours from their mean."""
     cutout: Number = 0
-    """The side of a grey square somewhere in the image, in pixels."""
+    """The side of a grey square at a random position of the image, in pixels."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -71,9 +71,9 @@ def draw(augmentation: Augmentation, key: Key, number: int) -> Draws:
 
 
 def augment(augmentation: Augmentation, draws: Draws, images: Array) -> Array:
-    """Images, `(n, height, width, channels)`, changed as drawn; their dtype stays.
+    """The images, `(n, height, width, channels)`, with the drawn changes, in the same dtype.
 
-    Images of distances (uint16) are shifted and cut, and their values stay.
+    Depth images (uint16) are only shifted and cut out.
     """
     if augmentation.shift:
         images = shifted(images, draws.shift)
@@ -107,7 +107,7 @@ def jittered(images: Array, brightness: Array, contrast: Array) -> Array:
 def cut_out(images: Array, corner: Array, size: int) -> Array:
     """Images with a grey square of `size` pixels a side at the corner of `Draws`.
 
-    In images of distances the square is 0: nothing is there.
+    In depth images the square is 0.
     """
     sides = jnp.array(images.shape[1:3])
     places = jnp.maximum(sides - size, 0) + 1
@@ -133,12 +133,12 @@ def draw_changes(
 def changed(
     augmentation: Augmentation, changes: dict[str, Draws], rows: Array, obs: Observed
 ) -> Observed:
-    """An observation with its images changed as drawn.
+    """An observation with the drawn changes of its images.
 
     Args:
-        augmentation: the one that `changes` were drawn for.
+        augmentation: the augmentation for which `changes` were drawn.
         changes: from `draw_changes`.
-        rows: which of the drawn changes each row of the observation takes, `(n,)` int.
+        rows: the index of the drawn changes for each row of the observation, `(n,)` int.
         obs: `(n, ...)` each part.
     """
     names = image_names(obs)

@@ -1,6 +1,6 @@
-"""The protocols of worlds: what rollouts and learners need of them, whoever simulates them.
+"""The protocols of worlds: the methods that rollouts and learners need, with any simulator.
 
-`worldline.Worlds` and `worldline.bridges.gymnasium.ExternalWorlds` have all of it.
+`worldline.Worlds` and `worldline.bridges.gymnasium.ExternalWorlds` implement all of them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class BatchedEnvState(Protocol):
 
     @property
     def ranges(self) -> Ranges:
-        """The numbers that later episodes are drawn from, by name."""
+        """The ranges from which later episodes are drawn, by name."""
 
 
 class EnvSpec(Protocol):
-    """The environment of which every world is a copy."""
+    """The environment; every world is a copy of it."""
 
     @property
     def action_low(self) -> np.ndarray[Any, Any]:
@@ -82,6 +82,6 @@ class BatchedEnv(Steppable[StateT], Protocol[StateT]):
         """All worlds at the start of their first episode."""
 
     def stagger(self, state: StateT, /) -> StateT:
-        """The worlds with their present episodes cut short, so that they end in turn, as
-        `Worlds.stagger`. Worlds whose episodes cannot be cut stay as they are.
+        """The worlds with shortened current episodes, so that they end one after the other, as in
+        `Worlds.stagger`. If episodes cannot be shortened, the worlds do not change.
         """

@@ -1,9 +1,9 @@
 """The truncation bootstrap: the critic's value of the observation at which an episode was cut.
 
-An episode that a time limit (or a diverged simulation) cuts goes on in principle, so its last step
-counts the value of its last observation. A rollout that kept every last observation would hold its
-images twice. `TruncationBootstrap` keeps their values instead. They are the values that the images
-would give, for `T B height width channels` bytes less.
+If a time limit (or a diverged simulation) cuts an episode, more reward would have followed, so its
+last step uses the value of its last observation. A rollout with every last observation would store
+its images twice. `TruncationBootstrap` stores their values instead. The values are the same, and
+save `T B height width channels` bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ BOOTSTRAP_VALUE = "bootstrap_value"
 
 
 class TruncationBootstrap(Generic[StateT]):
-    """Worlds, for `unroll`, whose `final_obs` has `bootstrap_value` `(B,)` in place of images.
+    """Worlds for `unroll`: their `final_obs` has `bootstrap_value` `(B,)` in place of images.
 
-    The value is that of the last observation where the step truncated an episode, and 0 elsewhere.
+    If the step truncated an episode, this is the value of the last observation, otherwise 0.
 
     Args:
-        worlds: whose observations have images.
+        worlds: worlds with images in their observations.
         value_of: the critic, from observations `(n, ...)` to values `(n,)`.
     """
 
@@ -51,7 +51,7 @@ def values_where(
 ) -> Array:
     """The values of the chosen worlds' observations, and 0 for the other worlds, `(B,)`.
 
-    Only the chosen ones are evaluated, a few at a time.
+    Only the chosen observations are evaluated, a few at a time.
 
     Args:
         chosen: `(B,)` bool.

@@ -1,4 +1,4 @@
-"""Collecting rollouts: the half of a training state that acts, and the program that moves it on."""
+"""Collecting rollouts: the part of a training state for acting, and the program that acts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Unroll: TypeAlias = Callable[..., tuple[Any, Rollout, Metrics]]
 
 
 class CollectorState(eqx.Module):
-    """The worlds between two rollouts, and what acting in them needs."""
+    """The worlds between two rollouts, with the other data for acting."""
 
     worlds: Any
     """The state of the worlds, such as a `WorldsState`."""
@@ -29,7 +29,7 @@ class CollectorState(eqx.Module):
     """Draws the actions."""
 
     def with_ranges(self, ranges: Ranges) -> CollectorState:
-        """The state whose later episodes are drawn from these ranges."""
+        """The state with these ranges, from which later episodes are drawn."""
         return dataclasses.replace(self, worlds=dataclasses.replace(self.worlds, ranges=ranges))
 
 
@@ -48,5 +48,5 @@ def last_step(steps: PyTree) -> PyTree:
 
 
 def update_metrics(summary: Metrics, measured: Metrics) -> Metrics:
-    """The metrics of an update: a rollout's summary, as `train/...`, and what learning measured."""
+    """The metrics of an update: a rollout's summary, as `train/...`, and those of learning."""
     return {f"train/{name}": value for name, value in summary.items()} | measured

@@ -22,7 +22,7 @@ _MOST_STEPS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LearnerConfig:
-    """How an algorithm acts, and how large its networks are.
+    """Settings that all algorithms have: acting, and the sizes of networks.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -51,11 +51,11 @@ class LearnerConfig:
         return self.num_worlds * self.unroll_length
 
     def check_worlds(self, worlds: BatchedEnv[Any]) -> None:
-        """Refuses worlds of another number than `num_worlds`, and what networks cannot read.
+        """Checks the number of worlds, and that networks can read the observations.
 
         Raises:
-            ConfigError: there are more or fewer; a part of the observation is neither a vector nor
-                an image.
+            ConfigError: the number is not `num_worlds`; or a part of the observation is neither a
+                vector nor an image.
         """
         if worlds.num_worlds != self.num_worlds:
             raise ConfigError(
@@ -123,7 +123,7 @@ class ImageLearnerConfig(LearnerConfig):
 
     @property
     def obs_read(self) -> tuple[str, ...]:
-        """The parts that the policy or the critic read, where the observation has them."""
+        """The parts that the policy or the critic reads, if the observation has them."""
         critic = ("privileged_state",) if self.critic_obs is None else self.critic_obs
         return (*self.actor_obs, *critic)
 
@@ -135,11 +135,11 @@ class ImageLearnerConfig(LearnerConfig):
         return (*self.actor_obs, *(privileged - set(self.actor_obs)))
 
     def select(self, obs: Observation) -> tuple[Observed, Observed]:
-        """What the policy reads of an observation, and what the critic reads of it."""
+        """The parts of an observation for the policy, and the parts for the critic."""
         return select(obs, self.actor_obs), select(obs, self.critic_keys(obs))
 
     def image_shapes(self, env: EnvSpec) -> dict[str, tuple[int, ...]]:
-        """The shape of each image that policy or critic read: height, width, channels.
+        """The shape of each image that policy or critic reads: height, width, channels.
 
         Raises:
             ConfigError: the environment has no such image.
@@ -159,7 +159,7 @@ class ImageLearnerConfig(LearnerConfig):
 
     @property
     def augmentation(self) -> Augmentation:
-        """The random changes of the images to learn from."""
+        """The random changes of images in learning."""
         return Augmentation(
             shift=self.random_shift,
             brightness=self.brightness,

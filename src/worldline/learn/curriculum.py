@@ -1,7 +1,7 @@
 """Curricula of ranges: pure functions `(metrics, ranges) -> ranges`, part of the compiled update.
 
-The ranges that episodes are drawn from are data in the training state (`WorldsState.ranges`), so
-moving them recompiles nothing, and a resumed run goes on with them.
+Episodes are drawn from ranges, which are data in the training state (`WorldsState.ranges`). So
+changing them recompiles nothing, and a resumed run continues with them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Curriculum = Callable[[Metrics, Ranges], Ranges]
 
 
 def moved(curriculum: Curriculum | None, metrics: Metrics, ranges: Ranges) -> Ranges:
-    """The ranges after an update, in the dtypes that they had; the same without a curriculum.
+    """The ranges after an update, in the same dtypes; without a curriculum, the same ranges.
 
-    Where the curriculum gives no finite number, as from the return of an update in which no episode
-    ended, they stay as they are.
+    If the curriculum returns a number that is not finite (for example because no episode ended in
+    the update), the ranges do not change.
 
     Raises:
-        ConfigError: the curriculum gave other names or shapes.
+        ConfigError: the curriculum returned other names or shapes.
     """
     if curriculum is None:
         return ranges
@@ -45,12 +45,12 @@ def moved(curriculum: Curriculum | None, metrics: Metrics, ranges: Ranges) -> Ra
 
 
 def schedule(start: Ranges, end: Ranges, updates: int) -> Curriculum:
-    """Moves ranges linearly from `start` to `end`, whatever the policy does.
+    """Moves ranges linearly from `start` to `end`, independent of the policy.
 
     Args:
-        start: the ranges after the first update, by name; those not named stay as they are.
+        start: the ranges after the first update, by name; other ranges do not change.
         end: the same ranges after `updates` updates and from then on.
-        updates: how many updates it takes.
+        updates: the number of updates.
 
     Raises:
         ConfigError: `updates` is not positive, or the two have different names or shapes.
@@ -73,14 +73,14 @@ def automatic(
     narrow_at: float,
     updates: int = 50,
 ) -> Curriculum:
-    """Widens ranges while the policy does well, and narrows them while it does badly.
+    """Widens ranges while the return is high, and narrows them while it is low.
 
     After automatic domain randomization: Akkaya et al. (2019), "Solving Rubik's Cube with a robot
-    hand", section 5, with one measure of performance for all ranges, the mean return of the
-    episodes that ended in the update, and not one for each end of each range.
+    hand", section 5, but with one measure of performance for all ranges (the mean return of the
+    episodes that ended in the update), not one for each end of each range.
 
     Args:
-        start: the narrowest ranges, by name; those that training begins with.
+        start: the narrowest ranges, by name, with which training begins.
         limits: the widest ranges, by the same names.
         widen_at: mean return from which the ranges widen by a step.
         narrow_at: mean return below which they narrow by a step.

@@ -1,6 +1,6 @@
 """Hyperparameters: numbers of a configuration that are arrays in the training state.
 
-Another value recompiles nothing, and under `jax.vmap` each member of a population has its own.
+Another value recompiles nothing. Under `jax.vmap`, each member of a population has its own values.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ S = TypeVar("S", bound=Any)
 
 
 def hyperparameters(kind: type[H], config: Any) -> H:
-    """Those numbers of a configuration that are fields of `kind`, each `()` float32."""
+    """The numbers of a configuration that are fields of `kind`, each `()` float32."""
     names = [field.name for field in dataclasses.fields(kind)]
     return kind(**{name: jnp.float32(getattr(config, name)) for name in names})
 
 
 def with_hyperparameters(state: S, **values: float | Array) -> S:
-    """A training state with other values of some hyperparameters; the next update goes by them.
+    """A training state with other values of some hyperparameters; the next update uses them.
 
-    A learning rate that learning adapts goes on from the new value.
+    An adaptive learning rate continues from the new value.
 
     Args:
         state: of PPO, SAC or SHAC.

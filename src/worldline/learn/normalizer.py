@@ -1,4 +1,4 @@
-"""Running mean and variance of observations, which bring a network's inputs to unit scale."""
+"""Running mean and variance of observations, which normalise the inputs of networks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunningStatistics(eqx.Module):
     """
 
     count: Array
-    """How many values there were, `()` float32."""
+    """The number of values so far, `()` float32."""
     mean: Array
     """`(n,)`"""
     variance: Array
@@ -27,12 +27,12 @@ class RunningStatistics(eqx.Module):
 
     @classmethod
     def zero(cls, shape: tuple[int, ...]) -> RunningStatistics:
-        """Statistics before the first values; they leave values as they are."""
+        """Statistics before the first values; they do not change values."""
         none = jnp.zeros((), jnp.float32)
         return cls(none, jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32))
 
     def update(self, values: Array) -> RunningStatistics:
-        """The statistics with these values, `(..., n)`, too."""
+        """The statistics after adding these values, `(..., n)`."""
         axes = tuple(range(values.ndim - self.mean.ndim))
         number = jnp.float32(math.prod(values.shape[: len(axes)]))
         mean, variance = values.mean(axes), values.var(axes)
@@ -49,36 +49,36 @@ class RunningStatistics(eqx.Module):
     def normalize(self, values: Array) -> Array:
         """The values, `(..., n)`, less the mean, over the standard deviation, clipped to [-10, 10].
 
-        The standard deviation counts as 0.01 at the least: a component that was constant so far
-        may yet move.
+        The standard deviation is at least 0.01, because a component that was constant so far may
+        change later.
         """
         std = jnp.maximum(jnp.sqrt(self.variance), 1e-2)
         return jnp.clip((values - self.mean) / std, -10.0, 10.0)
 
     def normalize_observed(self, obs: Observed) -> Observed:
-        """An observation with its numbers normalised, and its images as they are."""
+        """An observation with normalised numbers and unchanged images."""
         return {**obs, "state": self.normalize(obs["state"])}
 
 
 class ObservationStatistics(eqx.Module):
-    """Statistics of the numbers that the policy observes, and of those that the critic observes."""
+    """Statistics of the numbers in the policy's observations and in the critic's observations."""
 
     actor: RunningStatistics
     critic: RunningStatistics
 
     @classmethod
     def zero(cls, actor_obs: Observed, critic_obs: Observed) -> ObservationStatistics:
-        """Statistics before the first observations, which are as large as these."""
+        """Statistics before the first observations, with the sizes of these observations."""
         return cls(
             *(RunningStatistics.zero(obs["state"].shape[-1:]) for obs in (actor_obs, critic_obs))
         )
 
     def update(self, actor_obs: Observed, critic_obs: Observed) -> ObservationStatistics:
-        """The statistics with these observations, `(..., n)` each, too."""
+        """The statistics after adding these observations, `(..., n)` each."""
         return ObservationStatistics(
             self.actor.update(actor_obs["state"]), self.critic.update(critic_obs["state"])
         )
 
     def normalize(self, actor_obs: Observed, critic_obs: Observed) -> tuple[Observed, Observed]:
-        """What policy and critic observe, each normalised by its own statistics."""
+        """The observations of policy and critic, each normalised by its own statistics."""
         return self.actor.normalize_observed(actor_obs), self.critic.normalize_observed(critic_obs)

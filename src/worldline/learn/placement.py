@@ -1,4 +1,4 @@
-"""Training on several devices: how a training state is laid out on them."""
+"""Training on several devices: where the parts of a training state are stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ S = TypeVar("S")
 def on_devices(learner: Learner[S], mesh: Mesh | None) -> Learner[S]:
     """The learner with its state laid out on the devices of a mesh, the same way after each update.
 
-    Another layout after an update would compile the next update again. Each process has the whole
+    A different layout after an update would recompile the next update. Each process has the whole
     policy.
 
     Args:
@@ -54,7 +54,7 @@ def on_devices(learner: Learner[S], mesh: Mesh | None) -> Learner[S]:
 
 
 def place(mesh: Mesh | None, state: S) -> S:
-    """A training state on the devices of a mesh: worlds are shared, all else is on every device.
+    """A training state on the devices of a mesh: worlds are divided, the rest is copied.
 
     Args:
         mesh: the devices; None: the state as it is.

@@ -23,7 +23,7 @@ Squash: TypeAlias = Literal["clip", "tanh"]
 class Policy(eqx.Module):
     """A function from observations to actions: normaliser, network and action bounds, a pytree.
 
-    A policy with a memory of its episode acts by `step`, which works for any policy:
+    A policy with a memory of its episode has the method `step`, which works for any policy:
 
     ```
     memory = policy.start()
@@ -34,7 +34,7 @@ class Policy(eqx.Module):
 
     actor: Network
     """From normalised observations, `(..., nobs)`, to a distribution of unbounded actions with a
-    `mean`, `(..., nact)`, and `at(noise)`: the draw that standard normal noise makes."""
+    `mean`, `(..., nact)`, and `at(noise)`, the action for standard normal noise."""
     statistics: RunningStatistics
     """Mean and variance of the numbers that the actor reads, `(nobs,)`."""
     low: Array
@@ -42,11 +42,11 @@ class Policy(eqx.Module):
     high: Array
     """Highest action, `(nact,)`."""
     squash: Squash = eqx.field(static=True)
-    """How the network's unbounded output comes into [-1, 1] before it is scaled to the bounds."""
+    """How to bring the network's unbounded output into [-1, 1] before scaling it to the bounds."""
     obs_keys: tuple[str, ...] = eqx.field(static=True, default=("state",))
     """The parts of a dict of observations that the actor reads."""
     encoder: ImageEncoder = eqx.field(default_factory=ImageEncoder)
-    """Makes features of the images among these parts; the actor reads them after the numbers."""
+    """Computes features of the images among these parts; the actor reads them after the numbers."""
 
     def __call__(self, obs: Any, key: Key | None = None) -> Any:
         """The actions at one or many observations, of a policy without a memory.
@@ -73,7 +73,7 @@ class Policy(eqx.Module):
         """The policy's memory at the start of an episode; `()`: the policy has none.
 
         Args:
-            lead: the leading axes of the observations to come, such as the number of worlds.
+            lead: the leading axes of the observations, for example the number of worlds.
         """
         return self.actor.start(*lead)
 
@@ -82,15 +82,15 @@ class Policy(eqx.Module):
 
         Args:
             obs: as in `__call__`.
-            memory: the one that the step before gave, or at the start of an episode `start`.
+            memory: the memory from the previous step, or from `start` at the start of an episode.
             key: as in `__call__`.
 
         Returns:
-            The actions as of `__call__`, and the memory.
+            The actions, as `__call__`, and the next memory.
 
         Raises:
-            TaskError: the policy was trained on observations of another size, or the memory is not
-                of this policy, or of another number of observations.
+            TaskError: the policy was trained on observations of another size; or the memory belongs
+                to another policy, or to another number of observations.
         """
         selected = select(obs, self.obs_keys)
         flat = selected["state"]
@@ -106,7 +106,7 @@ class Policy(eqx.Module):
         return action if on_device else np.asarray(action), memory
 
     def restart(self, memory: PyTree, ended: Array) -> PyTree:
-        """The memory, `(..., size)`, made fresh where an episode has ended, `(...)` bool."""
+        """The memory, `(..., size)`, reset where an episode has ended, `(...)` bool."""
         return self.actor.restart(memory, ended)
 
     def distribution(self, obs: Observation, memory: PyTree) -> tuple[Any, PyTree]:
@@ -122,7 +122,7 @@ class Policy(eqx.Module):
             )
 
     def to_action(self, raw: Array) -> Array:
-        """The action in the environment's units, of an unbounded one drawn, `(..., nact)` both."""
+        """Converts an unbounded action to the environment's units, `(..., nact)` both."""
         unit = jnp.tanh(raw) if self.squash == "tanh" else jnp.clip(raw, -1.0, 1.0)
         bounded = jnp.isfinite(self.low) & jnp.isfinite(self.high)
         low, high = jnp.where(bounded, self.low, -1.0), jnp.where(bounded, self.high, 1.0)

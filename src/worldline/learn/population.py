@@ -17,8 +17,8 @@ S = TypeVar("S")
 def population(learner: Learner[S]) -> Learner[S]:
     """A learner of n members: every leaf of its state and policy has a first axis of members.
 
-    Each member learns what `learner` learns from its key, up to the order in which XLA adds up
-    numbers. `init` takes keys, `(n,)`; metrics are `(n,)`; a step counts once, whatever n is.
+    Each member learns the same as `learner` with its key, except that XLA may sum numbers in
+    another order. `init` takes keys, `(n,)`; metrics are `(n,)`; a step counts once for any n.
 
     ```
     members = population(learner)

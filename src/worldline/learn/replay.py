@@ -1,9 +1,9 @@
 """Replay buffer: the latest transitions as a pytree, each observation stored once.
 
-There are two ring buffers. The first holds observations in the order of time: at each step those of
-all worlds, then the last observation of each episode that ended with the step. The second holds
-transitions, each with the places of its two observations in the first. So the observation after one
-step and before the next is stored once, and the last one of an episode is kept.
+There are two ring buffers. The first holds observations in the order of time: at each step the
+observations of all worlds, then the last observation of each episode that ended with the step. The
+second holds transitions, each with the indices of its two observations in the first buffer. So an
+observation between two steps is stored once, and the last observation of an episode is kept.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Transitions(NamedTuple):
     """`(..., nact)`"""
     reward: Array
     terminated: Array
-    """Bool: whether the episode ended for good, so that no value follows."""
+    """Bool: whether the task ended the episode, so that no value follows."""
     next_obs: Observation
-    """The true successor: where an episode ended, its last observation."""
+    """The true successor; at the end of an episode, its last observation."""
 
 
 class Record(eqx.Module):
     """The ring buffer of transitions, `(capacity, ...)`."""
 
     row: Array
-    """The number of its observation, counted over all that were ever stored, int32; negative where
-    no transition is stored yet."""
+    """The number of its observation, counted over all stored observations, int32; negative if no
+    transition is stored yet."""
     next_row: Array
     """The number of its successor."""
     action: Array
@@ -48,8 +48,8 @@ class Record(eqx.Module):
 class Replay(eqx.Module):
     """The latest transitions of B worlds.
 
-    It holds `capacity` of them, less one for each episode that ended among them, whose last
-    observation takes a place of its own. The oldest are forgotten first.
+    It holds `capacity` transitions, minus one for each episode that ended among them, because its
+    last observation also takes a place. The oldest transitions are dropped first.
     """
 
     observations: Observation
@@ -60,7 +60,7 @@ class Replay(eqx.Module):
     pushed: Array
     """Transitions stored so far, `()` int32: at most two billion."""
     size: Array
-    """How many of the latest transitions can be drawn, `()` int32."""
+    """The number of latest transitions that can be drawn, `()` int32."""
 
     @classmethod
     def empty(cls, capacity: int, obs: Observation, nact: int) -> Replay:
@@ -90,20 +90,20 @@ class Replay(eqx.Module):
 
     @property
     def capacity(self) -> int:
-        """The most transitions it holds."""
+        """The largest number of transitions that it holds."""
         return int(self.record.row.shape[-1])
 
     def push(self, steps: Transitions, ended: Array) -> Replay:
-        """The buffer with T more steps of all worlds; the oldest steps make room.
+        """The buffer with T more steps of all worlds; the oldest steps are dropped.
 
         Args:
-            steps: every leaf `(T, B, ...)`. They go on from the last ones pushed: the first `obs`
-                is the successor of those, or begins a new episode where one ended.
+            steps: every leaf `(T, B, ...)`. They continue the last pushed steps: the first `obs` is
+                their successor, or begins a new episode.
             ended: whether the episode ended with the step, for whatever reason, `(T, B)` bool.
 
         Raises:
-            ConfigError: the buffer has no room for twice as many steps, which they take if each
-                of them ends an episode.
+            ConfigError: the buffer has no room for twice this number of steps, which is needed if
+                each step ends an episode.
         """
         length, num_worlds = ended.shape
         number = length * num_worlds
@@ -137,15 +137,15 @@ class Replay(eqx.Module):
         )
 
     def draw(self, key: Key, shape: tuple[int, ...]) -> Array:
-        """Draws transitions, uniformly and with repetition: their places for `at`, `shape` int32.
+        """Draws transitions, uniformly with replacement: their indices for `at`, `shape` int32.
 
-        An empty buffer has none: its places mean nothing.
+        The indices of an empty buffer have no meaning.
         """
         age = jax.random.randint(key, shape, 1, jnp.maximum(self.size, 1) + 1)
         return (self.pushed - age) % self.capacity
 
     def at(self, slots: Array) -> Transitions:
-        """The transitions at these places; every leaf begins with the axes of `slots`."""
+        """The transitions at these indices; every leaf begins with the axes of `slots`."""
         record = _take(self.record, slots)
         places = len(jax.tree.leaves(self.observations)[0])
         return Transitions(

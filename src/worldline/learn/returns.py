@@ -1,4 +1,4 @@
-"""Advantages and returns from a rollout that runs over the ends of episodes."""
+"""Advantages and returns of a rollout that contains ends of episodes."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def generalized_advantage(
 ) -> Array:
     """Generalised advantage estimation: Schulman et al. (2016), equation 16, over episode ends.
 
-    A terminated step has no successor's value; a truncated one has that of its true successor, the
-    observation the episode was cut at. Neither looks beyond its own episode.
+    For a terminated step, the successor's value is 0. For a truncated step, it is the value of the
+    true successor, the last observation of the episode. No sum goes beyond an episode.
 
     Args:
         reward: `(T, B)`.
-        value: of the state acted in, `(T, B)`.
-        next_value: of the true successor (`Step.final_obs`), `(T, B)`.
+        value: value of the observation before the action, `(T, B)`.
+        next_value: value of the true successor (`Step.final_obs`), `(T, B)`.
         terminated: `(T, B)` bool.
         truncated: `(T, B)` bool.
         discount: per step, in [0, 1].
         gae_lambda: in [0, 1]; 0 gives the one-step error, 1 the whole return.
 
     Returns:
-        The advantages, `(T, B)`; add `value` for the returns to regress on.
+        The advantages, `(T, B)`; add `value` for the targets of the value function.
     """
     error = reward + discount * jnp.where(terminated, 0.0, next_value) - value
     carry_on = jnp.where(terminated | truncated, 0.0, discount * gae_lambda)
@@ -77,7 +77,7 @@ class RewardScale(eqx.Module):
     return_so_far: Array
     """Each world's discounted sum of rewards in its episode, `(B,)`."""
     statistics: RunningStatistics
-    """Of those sums, over all steps."""
+    """Statistics of these sums over all steps."""
 
     @classmethod
     def zero(cls, num_worlds: int) -> RewardScale:
@@ -85,7 +85,7 @@ class RewardScale(eqx.Module):
         return cls(jnp.zeros(num_worlds, jnp.float32), RunningStatistics.zero(()))
 
     def update(self, reward: Array, ended: Array, discount: Array | float) -> RewardScale:
-        """The scale after a rollout too; arguments as of `discounted_return_so_far`."""
+        """The scale after a rollout; the arguments are those of `discounted_return_so_far`."""
         after, sums = discounted_return_so_far(self.return_so_far, reward, ended, discount)
         return RewardScale(after, self.statistics.update(sums))
 
@@ -100,5 +100,5 @@ def standardized(advantage: Array, floor: Array | float) -> Array:
 
 
 def explained_variance(value: Array, target: Array) -> Array:
-    """The share of the targets' variance that the value function explains, `()`; 1 is all."""
+    """The share of the targets' variance that the value function explains, `()`; 1 is perfect."""
     return 1.0 - (target - value).var() / (target.var() + 1e-8)

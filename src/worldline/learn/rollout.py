@@ -1,4 +1,4 @@
-"""A policy acts in worlds: rollouts to learn from, evaluations over whole episodes."""
+"""A policy acts in worlds: rollouts for learning, evaluations over whole episodes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     final_obs: Any
-    """The true successor, of the old episode where that ended."""
+    """The true successor; at the end of an episode, its last observation."""
     memory: PyTree = ()
-    """The policy's memory after the step, a fresh one where an episode ended; `()`: it has none."""
+    """The policy's memory after the step, reset where an episode ended; `()`: it has none."""
 
 
 def unroll(
@@ -56,9 +56,9 @@ def unroll(
         policy: how to act.
         key: of the actions.
         length: T.
-        memory: the policy's memory before the first step, `(B, ...)`; None: a fresh one.
-        checkpoint: for a gradient through the worlds: compute each step anew in the backward pass,
-            instead of keeping what it needs.
+        memory: the policy's memory before the first step, `(B, ...)`; None: the initial memory.
+        checkpoint: for a gradient through the worlds: compute each step again in the backward pass,
+            instead of storing intermediate results.
 
     Returns:
         The worlds after the steps, the steps, and a summary of them. In the summary `return` and
@@ -144,13 +144,13 @@ def evaluator(
     domain: DomainLike | None = None,
     context: ContextLike | None = None,
 ) -> Evaluator:
-    """A compiled function that runs a policy for `num_episodes` episodes, in worlds of its own.
+    """A compiled function that runs a policy for `num_episodes` episodes, in its own worlds.
 
     Args:
         env: the environment.
         num_episodes: B; each world runs one episode.
         episode_length: as in `Worlds`.
-        deterministic: the most likely action, rather than a draw.
+        deterministic: use the most likely actions, not drawn actions.
         domain: as in `Worlds`.
         context: as in `Worlds`.
 
@@ -197,12 +197,12 @@ def evaluator(
 
 
 class Trajectory(NamedTuple):
-    """One episode of one world, to draw."""
+    """One episode of one world, for drawing."""
 
     qpos: Array
     """The configuration before each control step, `(T, nq)`."""
     inputs: dict[str, Array]
-    """`mocap_pos` and `mocap_quat` where the task reads them, `(T, ...)`."""
+    """`mocap_pos` and `mocap_quat` if the task reads them, `(T, ...)`."""
     reward: Array
     """`(T,)`"""
     variation: dict[str, Array]
@@ -212,7 +212,7 @@ class Trajectory(NamedTuple):
 def record(
     env: Env, policy: Policy, key: Key, steps: int, *, deterministic: bool = True
 ) -> Trajectory:
-    """Records one episode of a policy, until it ends or `steps` control steps are over."""
+    """Records one episode of a policy, until its end or for `steps` control steps."""
     play = jax.jit(functools.partial(_play, env, steps, deterministic))
     args = put((policy, *jax.random.split(key)), unless_default(env.device))
     return _until_its_end(*play(*args))
@@ -221,7 +221,7 @@ def record(
 def record_many(
     env: Env, policy: Policy, key: Key, steps: int, number: int, *, deterministic: bool = True
 ) -> list[Trajectory]:
-    """Records episodes of a policy, as `record` does, in so many worlds at once."""
+    """Records episodes of a policy, as `record` does, in several worlds at once."""
     play = functools.partial(_play, env, steps, deterministic)
     every = jax.jit(jax.vmap(play, in_axes=(None, 0, 0)))
     resets, actions = (jax.random.split(k, number) for k in jax.random.split(key))

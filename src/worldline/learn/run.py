@@ -24,26 +24,27 @@ class Learner(NamedTuple, Generic[S]):
     update: Callable[[S], tuple[S, Metrics]]
     """The state after one round of acting and learning, and its metrics."""
     policy: Callable[[S], Policy]
-    """The policy to take away, on the device of the worlds."""
+    """The trained policy, on the device of the worlds."""
     steps_per_update: int
     """Environment steps that `update` takes, over all worlds."""
     parts: Mapping[str, Callable[[S], PyTree]] = {}
-    """Parts of the state that another run can begin with, such as `actor`, `critic` and
+    """Parts of the state with which another run can begin, for example `actor`, `critic` and
     `statistics`: each name with the function that gets the part from a state."""
     update_in_place: Callable[[S], tuple[S, Metrics]] | None = None
-    """The same as `update` in less memory: it may reuse, and so delete, the arrays of the state
-    that it is given. `run` calls it; None: `run` calls `update`. Replace both or neither."""
+    """The same as `update` with less memory: it may reuse, and so delete, the arrays of its
+    argument. `run` calls it; None: `run` calls `update`. If you replace one of the two, replace
+    both."""
 
 
 class Progress(NamedTuple, Generic[S]):
-    """Where a run stands after an update."""
+    """The progress of a run after an update."""
 
     step: int
     """Environment steps taken since the run began, over all worlds."""
     state: S
     metrics: dict[str, Any]
     """Numbers by name; for a population, arrays with a number for each member. A mean over episodes
-    is NaN where none ended in the update."""
+    is NaN if none ended in the update."""
     seconds: float
     """Wall-clock time since the run began, compilation included."""
     update_seconds: float
@@ -51,24 +52,25 @@ class Progress(NamedTuple, Generic[S]):
 
 
 def run(learner: Learner[S], state: S, steps: int, start: int = 0) -> Iterator[Progress[S]]:
-    """Trains until at least `steps` environment steps are taken, and yields after every update.
+    """Trains for at least `steps` environment steps, and yields after every update.
 
-    All else (evaluation, checkpoints, reports, stopping early) is the body of the caller's loop.
+    Everything else (evaluation, checkpoints, reports, early stopping) is the body of your loop.
 
-    The state of a `Progress` is valid until the next one is asked for: the next update may reuse
-    and delete its arrays. The last state stays valid after the loop. To keep a part for longer,
-    copy it, as with `jax.tree.map(jnp.copy, learner.policy(progress.state))`.
+    The state of a `Progress` is valid until the next iteration: the next update may reuse and
+    delete its arrays. The last state stays valid after the loop. To keep a part longer, copy it,
+    for example with `jax.tree.map(jnp.copy, learner.policy(progress.state))`.
 
     Args:
         learner: the algorithm.
-        state: the state to begin with, or to go on from. The first update may reuse its arrays.
+        state: the initial state, or the state to continue from. The first update may reuse its
+            arrays.
         steps: environment steps of the whole run, over all worlds.
-        start: those of them that were taken before `state`.
+        start: the steps that were taken before `state`.
 
     Raises:
         TrainingDivergedError: a metric of learning is no longer finite (metrics that begin with
             `train/` describe episodes and may be), or every simulation diverged at every step of an
-            update. The last state yielded was good but is no longer valid; a copy of its policy is.
+            update. The last yielded state was good but is no longer valid; a copy of its policy is.
     """
     began = time.perf_counter()
     update = learner.update_in_place or learner.update

@@ -19,10 +19,10 @@ _FEW_BITS = 20
 def random_order(key: Key, number: int) -> Array:
     """The integers below `number` in random order, `(number,)` int32.
 
-    Each integer takes the low bits of a random word, and the words are sorted. Two integers whose
-    random bits agree, by a chance of `2 ** (bits - 32)`, keep their order; this changes a minibatch
-    only where they stand at its border. `jax.random.permutation` sorts pairs, and twice, which
-    takes a CPU nine times as long.
+    Each integer replaces the low bits of a random word, and the words are sorted. Two integers with
+    equal random bits (probability `2 ** (bits - 32)`) keep their order; this changes a minibatch
+    only at its border. `jax.random.permutation` sorts pairs twice, which takes nine times as long
+    on a CPU.
     """
     bits = (number - 1).bit_length()
     if bits > _FEW_BITS:
@@ -37,9 +37,9 @@ def shuffled(
 ) -> tuple[PyTree, Array]:
     """Minibatches of samples in random order.
 
-    Samples are shuffled within groups of worlds, and a minibatch has as many of each group. So
-    devices that share the groups send each other no samples; and what is in a minibatch does not
-    depend on the number of devices.
+    Samples are shuffled within groups of worlds, and a minibatch has the same number of samples
+    from each group. So devices that share the groups exchange no samples, and the content of a
+    minibatch does not depend on the number of devices.
 
     Args:
         samples: leaves `(T, B, ...)`, or of B whole worlds `(1, B, ...)`.

@@ -79,7 +79,7 @@ class TrainConfig:
 
 
 def reading_all(algorithm: T, env: Env) -> T:
-    """The algorithm with an `actor_obs` that includes what the environment adds to observations.
+    """The algorithm with an `actor_obs` that includes the parts that the environment adds.
 
     Images replace `privileged_state` if the policy reads it, else `state`. The last action and the
     visible context are added, unless `actor_obs` or `critic_obs` names them already.
@@ -103,7 +103,7 @@ def reading_all(algorithm: T, env: Env) -> T:
 
 
 def find_domain(task: Task, name: str | AbstractDomain) -> AbstractDomain | None:
-    """A domain of a task by name, of a file, or the one that is given; None for an empty name.
+    """A domain of a task by name, of a file, or a given domain; None for an empty name.
 
     Raises:
         ConfigError: the task has no such domain, or the file has none.

@@ -24,24 +24,24 @@ _WORTH_AN_ACCELERATOR = 2**25
 
 
 class Chosen(NamedTuple):
-    """Where a run learns."""
+    """The device on which a run learns."""
 
     device: jax.Device
     note: str
-    """A line that says which device and why; empty where there is no choice."""
+    """A line that names the device and the reason; empty if there is no choice."""
 
 
 def choose(wanted: LearnerDevice, env: Env, algorithm: Any) -> Chosen:
-    """Chooses where to learn; worlds are simulated on `env.device` in any case.
+    """Chooses the device for learning; worlds are always simulated on `env.device`.
 
     Args:
-        wanted: `"auto"` is the worlds' own device if that is an accelerator; else an accelerator
-            if there is one and a gradient step is large enough to learn sooner there.
-        env: where to act.
+        wanted: `"auto"` is the worlds' own device if it is an accelerator. Otherwise it is an
+            accelerator, if there is one and a gradient step is large enough to be faster there.
+        env: the environment to act in.
         algorithm: the configuration of the algorithm.
 
     Raises:
-        ConfigError: it shall be a GPU, and JAX has none.
+        ConfigError: a GPU is wanted, but JAX has none.
     """
     accelerator = next((d for d in jax.local_devices() if d.platform != "cpu"), None)
     if accelerator is None:
@@ -73,10 +73,11 @@ def choose(wanted: LearnerDevice, env: Env, algorithm: Any) -> Chosen:
 def sharing(mesh: Mesh | None, env: Env) -> Mesh | None:
     """The devices of a mesh that share worlds; None: one device has them all.
 
-    Several accelerators of a process share no worlds that are simulated on its CPU: one learns.
+    If worlds are simulated on the CPU, several accelerators of a process do not share them: only
+    one learns.
 
     Raises:
-        ConfigError: they are of several processes.
+        ConfigError: the devices belong to several processes.
     """
     if mesh is None or mesh.devices.flat[0].platform == env.device.platform:
         return mesh

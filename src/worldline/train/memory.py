@@ -1,4 +1,4 @@
-"""How much memory the data of an update takes, said before anything is computed."""
+"""Checks the memory that the data of an update needs, before anything is computed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from worldline.errors import ConfigError
 
 
 def check_memory(env: Env, algorithm: Any, mesh: Mesh | None) -> None:
-    """Refuses settings with which the samples to learn from fit into no memory here.
+    """Checks that the samples of an update fit into the memory of this machine.
 
     Args:
-        env: what is sampled.
+        env: the environment of the samples.
         algorithm: the configuration of the algorithm.
         mesh: the devices that share the worlds; None: one.
 
     Raises:
-        ConfigError: they take more than this machine has; the error says how much.
+        ConfigError: they need more memory than this machine has; the error says how much.
     """
     space = env.observation_space
     parts = getattr(space, "spaces", {"state": space}).values()

@@ -29,9 +29,9 @@ _EPISODES = 100
 class Records(AbstractContextManager["Records"]):
     """Writes the metrics and policies of a run; a context manager that closes the files.
 
-    Those of a single seed go to the run folder. With several, each seed has a run folder
-    `seed-<seed>` in the run folder, which itself gets the means over the seeds, with the standard
-    deviation over them as `eval/return_std`, and the policy with the best evaluation.
+    With a single seed, they go to the run folder. With several seeds, each seed has a run folder
+    `seed-<seed>` in the run folder. The run folder itself gets the means over the seeds, their
+    standard deviation as `eval/return_std`, and the policy with the best evaluation.
 
     Args:
         folder: the run folder; None in a process that writes nothing.
@@ -51,7 +51,7 @@ class Records(AbstractContextManager["Records"]):
         """Appends the metrics of an update: numbers, or with several seeds arrays `(seeds,)`.
 
         Returns:
-            What the run folder itself gets.
+            The metrics for the run folder itself.
         """
         if not self._run:
             return {}

@@ -80,7 +80,7 @@ class Result:
     folder: Path
     """The run folder, which the first process writes."""
     steps: int
-    """Environment steps that were taken, of each seed."""
+    """Environment steps that were taken, for each seed."""
     seconds: float
     """Wall-clock time up to the last update."""
     evaluation: Evaluation
@@ -88,7 +88,7 @@ class Result:
     interrupted: bool
     """Whether the run was asked to stop early."""
     video_note: str
-    """A line on how the video was drawn, or why there is none."""
+    """A line that says how the video was drawn, or why there is none."""
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the numbers, the learning curve and frames of an episode."""
@@ -114,32 +114,33 @@ def train(
 ) -> Result:
     """Trains a policy and writes a run folder.
 
-    However the run ends, the folder has the policy of the last complete update, and `resume`
+    After any kind of end, the folder has the policy of the last complete update, and `resume`
     continues from its last checkpoint.
 
     Args:
-        task: what the run is called, such as the name of its task.
+        task: the name of the run, for example the name of its task.
         env: the environment; the run folder stores its configuration.
         config: the configuration of the run.
-        algorithm: the configuration of an algorithm, such as `PPOConfig`. The policy also reads
-            what the environment adds to the task's observation (images, the last action, the
-            context), unless `actor_obs` or `critic_obs` names it.
+        algorithm: the configuration of an algorithm, such as `PPOConfig`. The policy also reads the
+            parts that the environment adds to the task's observation (images, the last action, the
+            context), unless `actor_obs` or `critic_obs` names them.
         began: `time.perf_counter()` at the start of the process, where the run's clock begins.
-        stop_signal: a context manager such as `worldline.train.interrupt.graceful_stop()`. When its
-            function returns True, the run ends after the present update, with a checkpoint.
-        make_learner: makes the learner, as `functools.partial(ppo, loss=my_loss)` does; by default
-            the algorithm's own function.
+        stop_signal: a context manager, for example `worldline.train.interrupt.graceful_stop()`.
+            When its function returns True, the run ends after the current update, with a
+            checkpoint.
+        make_learner: makes the learner, for example `functools.partial(ppo, loss=my_loss)`; by
+            default the algorithm's own function.
         mesh: devices that share the worlds, from `worldline.parallel.cluster.join` or
             `worldline.parallel.mesh.world_mesh`. With several processes, each calls this function
             with the same arguments. None: one device.
 
     Raises:
         RunError: the run folder cannot be written.
-        ConfigError: the devices do not divide the worlds, or there are several devices and several
-            seeds; or there is no such tracker.
+        ConfigError: the number of worlds is not a multiple of the devices, there are several
+            devices and several seeds, or there is no such tracker.
         MissingExtraError: the library of a tracker is not installed.
-        TrainingDivergedError: training broke down; the last good policy is in the run folder.
-        LostProcessError: another of the processes has ended; start all of them again.
+        TrainingDivergedError: training diverged; the last good policy is in the run folder.
+        LostProcessError: another process has ended; start all processes again.
     """
     began = time.perf_counter() if began is None else began
     check_trackers(config.track)
@@ -176,28 +177,28 @@ def resume(
     *,
     trust_code: bool = False,
 ) -> Result:
-    """Continues a run from its last checkpoint, on the CPU with the numbers of an unbroken run.
+    """Continues a run from its last checkpoint; on the CPU with the numbers of an unbroken run.
 
     A run that was killed before its first checkpoint begins again, with the same numbers.
 
     Args:
         path: the run folder.
-        steps: environment steps of the whole run; None: as configured.
+        steps: environment steps of the whole run; None: the configured number.
         quiet: show no progress.
         began: as in `train`.
         stop_signal: as in `train`.
-        env: the environment, with the same configuration as in training. It is needed where the
-            run folder cannot make it again, as with an engine that a function of yours builds.
+        env: the environment, with the same configuration as in training. It is needed if the run
+            folder does not store it, for example with an engine that your own function builds.
         make_learner: the same as in `train`.
-        mesh: as in `train`. On another mesh than before, numbers may be summed in another order.
-            Every process reads the run folder.
+        mesh: as in `train`. On another mesh than before, sums may have another order. Every process
+            reads the run folder.
         trust_code: run the copy of the task's file in the run folder, if the file is no longer
             where it was or has changed.
 
     Raises:
-        RunError: the folder is no run, another process writes to it, all its checkpoints are
-            damaged, or its configuration or `env` is not that of the checkpoint.
-        ConfigError: `steps` is less than the run has taken; or as in `train`.
+        RunError: the folder is not a run folder, another process writes to it, all its checkpoints
+            are damaged, or its configuration or `env` differs from the checkpoint.
+        ConfigError: `steps` is less than the run has already taken; or as in `train`.
         TrainingDivergedError, LostProcessError: as in `train`.
     """
     began = time.perf_counter() if began is None else began
@@ -356,10 +357,10 @@ def _go_on(
 
 
 def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> Learner[S]:
-    """The learner with an `init` that takes parts from another run's last checkpoint.
+    """The learner with an `init` that loads parts from the last checkpoint of another run.
 
     Args:
-        path: the run folder of that run; None: the learner as it is.
+        path: the run folder of that run; None: the unchanged learner.
         learner: the learner.
         parts: names from `learner.parts`.
 

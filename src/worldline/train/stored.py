@@ -1,4 +1,4 @@
-"""The configuration of a run in its folder: what `train` stores, and makes again from there."""
+"""The configuration of a run in its folder: storing it, and restoring objects from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweep: evaluates a policy over a grid of contexts, such as gravities."""
+"""Sweep: evaluates a policy over a grid of contexts, for example gravities."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def sweep(
     Points are evaluated in batches, and every batch has the same starts.
 
     Args:
-        env: the environment that the policy was trained in; context features that it lacks are
-            added, and the policy does not observe them.
+        env: the environment in which the policy was trained; missing context features are added,
+            and the policy does not observe them.
         policy: the policy.
         axes: the values of each feature, `(n,)`.
         episodes: the number of episodes at each point.
-        key: decides the starts.
-        progress: is called with the share of the work that is done, from 0 to 1.
+        key: the random key of the starts.
+        progress: is called with the finished share of the work, from 0 to 1.
         domain: as in `Worlds`; the context sets its fields after the domain's draw.
 
     Returns:

@@ -40,7 +40,7 @@ class Tracker(Protocol):
         """Sends the metrics of an environment step."""
 
     def close(self, failed: bool) -> None:
-        """Waits until all is sent. `failed` says whether an error ended the run."""
+        """Waits until everything is sent. `failed` says whether an error ended the run."""
 
 
 class WeightsAndBiases:
@@ -69,11 +69,11 @@ class WeightsAndBiases:
         self._run.define_metric("*", step_metric="step")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Gives the metrics to wandb's own process, which sends them."""
+        """Passes the metrics to wandb's own process, which sends them."""
         self._run.log({"step": step, **metrics})
 
     def close(self, failed: bool) -> None:
-        """Waits until that process has sent all."""
+        """Waits until this process has sent everything."""
         self._run.finish(exit_code=int(failed))
 
 
@@ -103,13 +103,13 @@ class MLflow:
         self._last: Any = None
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Gives the metrics to a thread, which sends them."""
+        """Passes the metrics to a thread, which sends them."""
         now = int(time.time() * 1000)
         rows = [self._metric(name, value, now, step) for name, value in metrics.items()]
         self._last = self._client.log_batch(self.id, rows, synchronous=False)
 
     def close(self, failed: bool) -> None:
-        """Waits until that thread has sent all."""
+        """Waits until this thread has sent everything."""
         if self._last is not None:
             self._last.wait()
         self._client.set_terminated(self.id, "FAILED" if failed else "FINISHED")
@@ -133,10 +133,10 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 class Trackers(AbstractContextManager["Trackers"]):
-    """The trackers of a run. A context manager; its end waits until all is sent.
+    """The trackers of a run. A context manager; its end waits until everything is sent.
 
-    A tracker that fails does not end the training: a warning says so, nothing more is sent to it,
-    and the run folder has every number.
+    If a tracker fails, the training continues: there is a warning, nothing more is sent to it, and
+    the run folder has every number.
 
     Args:
         folder: the run folder; None in a process that writes nothing.

@@ -28,16 +28,16 @@ from worldline.types import Key
 
 @dataclasses.dataclass(frozen=True)
 class VideoOptions:
-    """What a video shows, and how."""
+    """The options of a video."""
 
     size: tuple[int, int] | None = None
-    """Height and width of a frame, in pixels; None: as large as is drawn in 20 s."""
+    """Height and width of a frame, in pixels; None: the largest size that is drawn in 20 s."""
     camera: str = ""
     """A camera of the model; by default the task's."""
     fps: float | None = None
-    """At most so many frames a second; None: 30, or as many as are drawn in 20 s."""
+    """The maximum number of frames per second; None: 30, or fewer if drawing takes over 20 s."""
     worlds: int = 1
-    """How many episodes are shown beside each other."""
+    """The number of episodes side by side."""
     out: Path | None = None
     """The video to write; by default, with a strip of pictures, in the run folder."""
     quiet: bool = False
@@ -53,12 +53,12 @@ def make_video(
     deterministic: bool = True,
     options: VideoOptions | None = None,
 ) -> str:
-    """Renders an episode of a policy, or several beside each other, into a run folder.
+    """Renders an episode of a policy, or several side by side, into a run folder.
 
-    Beside the video is a page that plays the same in a browser, if the extra `viewer` is there.
+    If the extra `viewer` is installed, it also writes a page that plays the episode in a browser.
 
     Returns:
-        A line that says how it was drawn, or what to install so that it can be.
+        A line that says how it was drawn, or what to install.
 
     Raises:
         ModelError: the model has no such camera.

@@ -1,4 +1,4 @@
-"""Variation: how the physics of every world is drawn, and its names."""
+"""Variation: how the constants of every world are drawn."""
 
 from worldline.variation.as_data import load_domain as load_domain
 from worldline.variation.as_data import save_domain as save_domain

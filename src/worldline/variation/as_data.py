@@ -1,4 +1,4 @@
-"""Distributions, terms and domains as data that JSON can hold, and back."""
+"""Converts distributions, terms and domains to data for JSON, and back."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ KINDS: Mapping[str, type[Any]] = {
 
 
 def to_data(value: Any, kinds: Mapping[str, type[Any]] = KINDS) -> Any:
-    """A value as dicts, lists, numbers and texts; `from_data` makes it again, bit for bit.
+    """A value as dicts, lists, numbers and strings; `from_data` restores it bit for bit.
 
     Args:
         value: an object of one of the kinds, or numbers, texts, arrays, and lists or dicts of them.
         kinds: dataclasses, by their names in the data.
 
     Raises:
-        ConfigError: it is, or has in it, something else.
+        ConfigError: the value is something else, or contains something else.
     """
     name = {kind: name for name, kind in kinds.items()}.get(type(value))
     if isinstance(value, Domain) and name:
@@ -57,7 +57,7 @@ def to_data(value: Any, kinds: Mapping[str, type[Any]] = KINDS) -> Any:
 
 
 def from_data(data: Any, kinds: Mapping[str, type[Any]] = KINDS) -> Any:
-    """The value of which `to_data` gave the data; lists become tuples.
+    """The value from which `to_data` made the data; lists become tuples.
 
     Raises:
         ConfigError: the data names an unknown kind, or does not fit its kind.
@@ -82,7 +82,7 @@ def save_domain(path: Path, domain: Domain) -> None:
     """Writes a domain as JSON, which `--domain` and `load_domain` read.
 
     Raises:
-        ConfigError: the domain has a function of one's own, which no file can hold.
+        ConfigError: the domain has a function, which a file cannot store.
         OSError: the file cannot be written.
     """
     content = json.dumps(to_data(domain), indent=1)
@@ -94,7 +94,7 @@ def load_domain(path: Path) -> Domain:
     """Reads a domain that `save_domain` wrote.
 
     Raises:
-        ConfigError: the file cannot be read, or holds something else.
+        ConfigError: the file cannot be read, or contains something else.
     """
     try:
         domain = from_data(json.loads(path.read_text(encoding="utf-8")))

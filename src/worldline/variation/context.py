@@ -2,7 +2,7 @@
 
 Contextual reinforcement learning after Benjamins et al. (2023), "Contextualize me: the case for
 context in reinforcement learning" (CARL): a policy is trained in some contexts (gravity from -12 to
--8), observes the context or does not, and is evaluated in others.
+-8) and evaluated in others. It may observe the context or not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ Drive: TypeAlias = Callable[[Model, Constants, Array], dict[str, Array]]
 class Feature:
     """One named number of a world, and the model fields that it sets.
 
-    The engine then computes again what MuJoCo derives from those fields (`mj_setConst`).
+    The engine then computes the constants again that MuJoCo derives from those fields
+    (`mj_setConst`).
     """
 
     name: str
@@ -54,10 +55,10 @@ class Feature:
     unit: str
     """`"m/s^2"`, `"kg"`; `""` for a pure number."""
     drive: Drive
-    """Gives the fields that follow from a value."""
+    """Returns the fields for a value."""
 
     def check(self, values: ArrayLike) -> None:
-        """Refuses values outside the bounds.
+        """Raises an error for values outside the bounds.
 
         Raises:
             VariationError: with the value and the bounds.
@@ -74,9 +75,9 @@ class Feature:
 def features_of(model: Model) -> dict[str, Feature]:
     """The context features of a model, by name.
 
-    `gravity`, `viscosity`, `density`, `friction`, `elasticity`, `joint_damping`,
-    `joint_stiffness`, `actuator_strength`, and `mass_<body>` for every body with a name: where a
-    feature changes something in this model. A model whose fields are not MuJoCo's has none.
+    `gravity`, `viscosity`, `density`, `friction`, `elasticity`, `joint_damping`, `joint_stiffness`,
+    `actuator_strength`, and `mass_<body>` for every body with a name. A model has only the features
+    that change something in it. A model without MuJoCo's fields has none.
     """
     if not model.of_mujoco:
         return {}
@@ -197,7 +198,7 @@ class Context:
     """The context features of an environment, and which of them the policy observes.
 
     Args:
-        features: names from `features_of(model)`, or `Feature`s of one's own.
+        features: names from `features_of(model)`, or your own `Feature`s.
         visible: the names of the features that the observation holds under `context`, in this
             order; None: all.
 
@@ -236,7 +237,7 @@ class Context:
         return found
 
     def complete(self, model: Model, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
-        """The value of every feature as float32: from `values`, or else its default.
+        """The value of every feature as float32: from `values`, or its default.
 
         Raises:
             VariationError: there is no such feature; or, outside of `jit`, a value is not within
@@ -258,7 +259,7 @@ class Context:
         }
 
     def variation(self, model: Model, values: Values, drawn: Variation) -> dict[str, Array]:
-        """A world's constants: the drawn ones, and over them those that the context sets."""
+        """A world's constants: the drawn constants, overridden by those that the context sets."""
         constants = Constants(model, drawn)
         for name, feature in self.features(model).items():
             constants.update(feature.drive(model, constants, values[name]))
@@ -301,12 +302,12 @@ class Selector(abc.ABC):
         """
 
     def support(self) -> Mapping[str, Any]:
-        """Values to check against the features' bounds: the extremes of each feature."""
+        """The extreme values of each feature, to check against the features' bounds."""
         return {}
 
 
 class Draw(Selector):
-    """Draws each feature anew for each episode: `Draw({"gravity": Uniform(-12, -8)})`.
+    """Draws each feature for each episode: `Draw({"gravity": Uniform(-12, -8)})`.
 
     Args:
         distributions: a distribution for each feature, or a number for a constant value.
@@ -383,7 +384,7 @@ class Random(_Listed):
 
 
 class Custom(Selector):
-    """A selector from a function of one's own.
+    """A selector from your own function.
 
     Args:
         function: `(key, episode_index, ranges) -> values`, pure.

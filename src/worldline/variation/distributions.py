@@ -1,4 +1,4 @@
-"""Distributions of a world's constants; a curriculum may change their parameters, arrays."""
+"""Distributions of a world's constants. A curriculum may change their parameters."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _number(value: Number) -> Array:
 
 
 class Distribution(eqx.Module):
-    """A distribution of numbers, or of vectors of independent ones: a pytree of parameters."""
+    """A distribution of numbers, or of vectors with independent elements, as a pytree."""
 
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """The shape of one draw: `()` where the parameters are numbers."""
+        """The shape of one draw: `()` if the parameters are numbers."""
 
     @abc.abstractmethod
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:
@@ -40,7 +40,7 @@ class Distribution(eqx.Module):
 
     @abc.abstractmethod
     def support(self) -> tuple[NDArray, NDArray]:
-        """The lowest and the highest value of concrete parameters, `shape` each."""
+        """The lowest and the highest value, `shape` each, for concrete parameters."""
 
     def corners(self) -> Iterator[NDArray]:
         """Values at which every function that is affine in each element has its extremes."""
@@ -129,8 +129,8 @@ class TruncatedNormal(_Between):
     """A normal distribution, cut off below `low` and above `high`.
 
     Args:
-        mean: of the normal distribution before it is cut: a number, or a vector for vectors with
-            independent elements. The other arguments likewise.
+        mean: mean of the normal distribution before it is cut off: a number, or a vector for
+            vectors with independent elements. The other arguments have the same shape.
         std: its standard deviation, above 0.
         low: the lowest value.
         high: the highest value.
@@ -164,7 +164,7 @@ class Choice(Distribution):
         weights: `(n,)`, proportional to the probability of each; None: all the same.
 
     Raises:
-        VariationError: there is no value, one is not finite, or a weight is negative.
+        VariationError: there is no value, a value is not finite, or a weight is negative.
     """
 
     values: Array
@@ -186,7 +186,7 @@ class Choice(Distribution):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one draw: `()` where the values are numbers."""
+        """The shape of one draw: `()` if the values are numbers."""
         return self.values.shape[1:]
 
     def sample(self, key: Key, lead: tuple[int, ...] = ()) -> Array:

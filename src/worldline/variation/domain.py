@@ -2,11 +2,11 @@
 
 Domain randomisation after Tobin et al. (2017), "Domain randomization for transferring deep neural
 networks from simulation to the real world". The parameters of its distributions are arrays in the
-training state: a curriculum may change them, and nothing recompiles.
+training state. When a curriculum changes them, nothing recompiles.
 
-A domain says which fields it draws (`fields`). It does not draw what MuJoCo derives from them
-(`mj_setConst`: subtree masses, inverse weights, the positions of cameras and lights that track a
-body): the engine computes that again whenever a world's constants change.
+A domain says which fields it draws (`fields`). It does not draw the constants that MuJoCo derives
+from them (`mj_setConst`: subtree masses, inverse weights, the positions of cameras and lights that
+track a body): the engine computes them again whenever a world's constants change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Ranges: TypeAlias = Mapping[str, PyTree]
 
 
 class Constants(dict[str, Array]):
-    """A world's constants by field: those that were drawn or written, else the model's."""
+    """A world's constants by field: the drawn or set constants, otherwise the model's."""
 
     def __init__(self, model: Model, drawn: Variation) -> None:
         super().__init__(drawn)
@@ -77,16 +77,16 @@ class AbstractDomain(abc.ABC):
 
     @abc.abstractmethod
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
-        """Checks that the domain fits a model and can draw no impossible value.
+        """Checks that the domain fits a model and cannot draw an impossible value.
 
         Args:
             model: the model.
-            ranges: the parameters to check; None: those that training begins with.
+            ranges: the parameters to check; None: the initial parameters.
 
         Raises:
             VariationError: an unknown field or object, a wrong shape, or an impossible value (a
-                negative mass, an inertia without the triangle inequality, crossed limits), with
-                the field and the value; or a change that no simulation feels.
+                negative mass, an inertia that breaks the triangle inequality, a lower limit above
+                the upper), with the field and the value; or a term that changes no simulation.
         """
 
 
@@ -136,11 +136,11 @@ class Term:
             )
 
     def why_idle(self, model: Model, earlier: Collection[str]) -> str:
-        """Why no simulation feels any of its targets; empty where one may.
+        """Why none of its targets changes a simulation; empty if one may.
 
         Args:
             model: the model.
-            earlier: the fields that other terms change before it.
+            earlier: the fields that earlier terms change.
         """
         reasons = []
         for target in self.targets:
@@ -164,13 +164,13 @@ def scale(
     """Multiplies fields by a draw.
 
     Args:
-        target: an MjModel field (`"body_mass"`, every body), an object's (`body("torso").mass`), or
-            several of them, which share their draws: `("body_mass", "body_inertia")` keeps a body's
-            mass and inertia together.
-        distribution: of the factor. With parameters of a row's shape (3 for a friction) it draws
-            each element of a row by itself, otherwise one factor for the row.
+        target: an MjModel field (`"body_mass"` for every body), a field of an object
+            (`body("torso").mass`), or several of these, which share their draws. `("body_mass",
+            "body_inertia")` scales a body's mass and inertia together.
+        distribution: distribution of the factor. With parameters of a row's shape (3 for a
+            friction) it draws a factor for each element of a row, otherwise one factor for the row.
         per: `"object"`: one draw for each row; `"world"`: one for all rows.
-        name: of the range in `Domain.ranges`; by default made from the targets.
+        name: name of the range in `Domain.ranges`; by default made from the targets.
     """
     return _term("scale", target, distribution, per, name)
 
@@ -185,7 +185,7 @@ def add(
 def set_(
     target: Targets, distribution: Distribution, *, per: Per = "object", name: str | None = None
 ) -> Term:
-    """Puts a draw in place of fields, in their own unit; the arguments are those of `scale`."""
+    """Replaces fields by a draw, in their own unit; the arguments are those of `scale`."""
     return _term("set", target, distribution, per, name)
 
 
@@ -211,8 +211,8 @@ class Domain(AbstractDomain):
     """A sequence of terms: `Domain(scale("body_mass", Uniform(0.8, 1.2)), ...)`.
 
     Args:
-        parts: terms, or domains whose terms are taken. Each term changes the result of the one
-            before it.
+        parts: terms, or domains, which contribute their terms. Each term changes the result of the
+            term before it.
 
     Raises:
         VariationError: two terms have the same name.
@@ -292,11 +292,11 @@ class Domain(AbstractDomain):
 
 
 class CustomDomain(AbstractDomain):
-    """A domain from a function of one's own.
+    """A domain from your own function.
 
     Args:
-        function: `(key, model, ranges) -> variation`, pure; fields of the whole field's shape,
-            which replace those that the task draws.
+        function: `(key, model, ranges) -> variation`, pure. It returns whole fields, which replace
+            those that the task draws.
         ranges: its parameters, a dict of arrays or distributions.
     """
 
@@ -318,7 +318,7 @@ class CustomDomain(AbstractDomain):
         return frozenset(drawn)
 
     def check(self, model: Model, ranges: Ranges | None = None) -> None:
-        """Checks a hundred draws, since the extremes of a function are not known."""
+        """Checks a hundred draws, because the extreme values of a function are not known."""
         model.varying(self.fields(model))
         ranges = self.ranges if ranges is None else ranges
         keys = jax.random.split(jax.random.key(0), 100)

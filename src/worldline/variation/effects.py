@@ -1,4 +1,4 @@
-"""Finds constants of a model that no simulation feels, such as the range of a limit that is off."""
+"""Finds constants that change no simulation, for example the range of a limit that is off."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SWITCHES = {
 
 
 def why_idle(model: Model, field: str, rows: Any) -> str:
-    """Why no simulation feels these rows of a field, and what to do; empty where one may.
+    """Why these rows of a field change no simulation, and what to do; empty if they may.
 
     Args:
         model: the model.
@@ -68,12 +68,12 @@ def why_idle(model: Model, field: str, rows: Any) -> str:
 
 
 def may_touch(model: Model) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which geoms may have contacts with numbers of their own, `(ngeom,)`."""
+    """Which geoms may have contacts with their own constants, `(ngeom,)`."""
     return np.asarray(touching(model).any(axis=1))
 
 
 def touching(model: Model) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which two geoms may have a contact with their own numbers, `(ngeom, ngeom)`.
+    """Which pairs of geoms may have a contact with their own constants, `(ngeom, ngeom)`.
 
     These are MuJoCo's rules of "dynamic" pairs: by bits, not within a body, between fixed bodies,
     or between a body and its parent, and not those that `<pair>` or `<exclude>` names.
@@ -104,7 +104,7 @@ def touches(model: Model) -> bool:
 
 
 def friction_fields(model: Model) -> tuple[str, ...]:
-    """The fields that hold the friction of contacts, of those that are not zero."""
+    """The fields that hold the friction of contacts, if they are not zero."""
     own = np.any(model.mj.geom_friction[may_touch(model)])
     pairs = np.any(model.mj.pair_friction) and touches(model)
     return ("geom_friction",) * bool(own) + ("pair_friction",) * bool(pairs)

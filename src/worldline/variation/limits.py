@@ -1,4 +1,4 @@
-"""Finds impossible values of a model's constants, such as negative masses or crossed limits."""
+"""Finds impossible values of a model's constants, for example negative masses."""
 
 from __future__ import annotations
 

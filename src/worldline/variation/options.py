@@ -15,7 +15,7 @@ Axis: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def read_draws(options: Sequence[str]) -> dict[str, Distribution]:
-    """The distribution of each feature: `low:high` is uniform, `a,b,c` a choice, `a` that value.
+    """The distribution of each feature: `low:high` is uniform, `a,b,c` a choice, `a` a constant.
 
     Raises:
         ConfigError: an option has another form.
@@ -34,7 +34,7 @@ def read_draws(options: Sequence[str]) -> dict[str, Distribution]:
 
 
 def read_grid(options: Sequence[str]) -> dict[str, Axis]:
-    """The values of each feature: `count` even ones in `first:last:count`, or `a,b,c`.
+    """The values of each feature: `first:last:count` gives evenly spaced values; or `a,b,c`.
 
     Raises:
         ConfigError: an option has another form.

@@ -1,4 +1,4 @@
-"""Presets: domains for any model, in three widths."""
+"""Presets: domains for any model, with three widths."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Width:
     """The largest factor on each constant: 1.25 draws factors from 1 / 1.25 to 1.25."""
 
     mass: float
-    """Of each body, with its inertia."""
+    """Mass and inertia of each body."""
     friction: float
-    """Of all surfaces together."""
+    """Friction of all surfaces together."""
     damping: float
-    """Of each degree of freedom."""
+    """Damping of each degree of freedom."""
     strength: float
-    """Of each actuator."""
+    """Strength of each actuator."""
 
 
 #: The presets. Two robots of one make differ as in `light`; a careful model differs from its robot
@@ -39,7 +39,7 @@ WIDTHS = {
 def presets(model: Model) -> dict[str, Domain]:
     """The domains `light`, `medium` and `hard`: masses, friction, damping and actuator strength.
 
-    Factors are drawn uniformly in their logarithm, so that twice and half are equally likely. A
+    Factors are drawn log-uniformly, so a factor of 2 and a factor of 1/2 are equally likely. A
     field that is zero in the model stays zero and is not drawn.
     """
     return {name: _of_width(model, width) for name, width in WIDTHS.items()}

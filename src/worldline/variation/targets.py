@@ -41,7 +41,7 @@ class Target:
     field: str
     """MjModel field, or `opt.<name>`."""
     kind: str = ""
-    """The kind of the objects named; empty for every row."""
+    """The kind of the named objects; empty for all rows."""
     patterns: tuple[str, ...] = ()
     """Names of objects, or patterns with `*` and `?`."""
 
@@ -51,7 +51,8 @@ class Target:
         return self.field.startswith("opt.")
 
     def rows(self, model: Model) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """The rows along the field's first axis, `(n,)`; without names, all but the world body's.
+        """The rows along the field's first axis, `(n,)`; without names, all rows except the world
+        body's.
 
         Raises:
             VariationError: the model has no such field or object.
@@ -154,10 +155,10 @@ def as_target(target: TargetLike) -> Target:
 
 
 def actuator_strength(model: Model) -> tuple[str, ...]:
-    """The fields whose factor is a factor of each actuator's force: gains, and biases of servos.
+    """The fields with a factor that multiplies each actuator's force: gains, and biases of servos.
 
-    The gear is not among them, since it also scales the position that a servo measures. There are
-    none if an actuator is a muscle, since some of a muscle's parameters are no factors.
+    The gear is not among them, because it also scales the position that a servo measures. There are
+    none if an actuator is a muscle, because some parameters of a muscle do not scale its force.
     """
     if (model.mj.actuator_gaintype == mujoco.mjtGain.mjGAIN_MUSCLE).any():
         return ()

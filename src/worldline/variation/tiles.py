@@ -1,8 +1,8 @@
-"""Tiles: the places of an atlas of terrain, of which each episode has one.
+"""Tiles: the squares of a terrain; each episode begins on one of them.
 
-A model with an atlas holds a site, the middle of the tile on which an episode begins, and a
-custom number, from which the places follow. The place of the site is a constant of the world: a
-task, a domain or a context draws it, and a curriculum moves what they draw from.
+A model with a terrain has a site, the middle of the tile on which an episode begins, and a custom
+number, which determines the positions of the tiles. The position of the site is a constant of the
+world: a task, a domain or a context draws it, and a curriculum can change the ranges.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ NUMERIC = "terrain"
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Where tiles are: levels along x, kinds along y, with the world's origin in the middle."""
+    """The positions of tiles: levels along x, kinds along y, the world's origin in the middle."""
 
     levels: int
-    """How many levels."""
+    """The number of levels."""
     kinds: int
-    """How many kinds."""
+    """The number of kinds."""
     side: float
-    """Of a tile, m."""
+    """The side of a tile, m."""
 
     @classmethod
     def of(cls, mj: mujoco.MjModel) -> Tiles | None:
-        """Those of a model; None where it has no atlas."""
+        """The tiles of a model; None if it has no terrain."""
         index = mujoco.mj_name2id(mj, mujoco.mjtObj.mjOBJ_NUMERIC, NUMERIC)
         site = mujoco.mj_name2id(mj, mujoco.mjtObj.mjOBJ_SITE, SITE)
         if index < 0 or site < 0:
@@ -45,11 +45,13 @@ class Tiles:
         return cls(int(levels), int(kinds), float(side))
 
     def middle(self, level: ArrayLike, kind: ArrayLike) -> tuple[Array, Array]:
-        """The middle of a tile along x and y, `()` each, m; numbers count by their whole part."""
+        """The middle of a tile along x and y, `()` each, m; only the integer part of numbers
+        counts.
+        """
         return _middle(level, self.levels, self.side), _middle(kind, self.kinds, self.side)
 
     def level(self, x: Array) -> Array:
-        """The level of the tile with this place along x, m, `()` float32."""
+        """The level of the tile with this x, m, `()` float32."""
         return jnp.clip(jnp.floor(x / self.side + self.levels / 2), 0, self.levels - 1)
 
 
@@ -59,12 +61,12 @@ def _middle(index: ArrayLike, count: int, side: float) -> Array:
 
 
 def site_of(mj: mujoco.MjModel) -> int:
-    """The index of the site of a model with an atlas."""
+    """The index of the site of a model with a terrain."""
     return int(mujoco.mj_name2id(mj, mujoco.mjtObj.mjOBJ_SITE, SITE))
 
 
 def moved(mj: mujoco.MjModel, constants: Mapping[str, Any], axis: int, index: Array) -> Array:
-    """`site_pos`, `(nsite, 3)`, with the tile at another place along an axis.
+    """`site_pos`, `(nsite, 3)`, with the tile at another position along an axis.
 
     Args:
         mj: a model with an atlas.

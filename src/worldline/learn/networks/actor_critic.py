@@ -1,4 +1,4 @@
-"""A policy and a value function that are trained together, and the samples they read."""
+"""A policy and a value function that are trained together, and the samples that they read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worldline.types import Array, PyTree
 
 
 class Segments(NamedTuple):
-    """Steps to learn from: n of them, or for networks with a memory T steps of each of n worlds.
+    """Samples for learning: n steps, or for networks with a memory T steps of each of n worlds.
 
     Leaves begin with `(n,)`, or with `(n, T)`.
     """
@@ -36,9 +36,9 @@ class ActorCritic(eqx.Module):
     """A policy and a value function, with encoders of the images that they observe."""
 
     actor: Network
-    """The policy: from what it observes, `(..., nobs)`, to a distribution of unbounded actions."""
+    """The policy: from its observation, `(..., nobs)`, to a distribution of unbounded actions."""
     critic: Network
-    """The value function: from what it observes, `(..., ncritic)`, to a value, `(..., 1)`."""
+    """The value function: from its observation, `(..., ncritic)`, to a value, `(..., 1)`."""
     encoder: ImageEncoder = eqx.field(default_factory=ImageEncoder)
     """Encodes the images that the policy observes."""
     critic_encoder: ImageEncoder | None = eqx.field(default_factory=ImageEncoder)
@@ -92,7 +92,8 @@ class ActorCritic(eqx.Module):
         return self.encoder if self.critic_encoder is None else self.critic_encoder
 
     def centred(self, obs: Observed, critic_obs: Observed) -> ActorCritic:
-        """The same with encoders that subtract the mean image of these observations, `(n, ...)`.
+        """The same networks with encoders that subtract the mean image of these observations, `(n,
+        ...)`.
 
         Raises:
             ConfigError: an image has no encoder.
@@ -109,7 +110,7 @@ class ActorCritic(eqx.Module):
         )
 
     def parts(self) -> dict[str, PyTree]:
-        """Parts that another run can begin with; a shared encoder goes with either part."""
+        """Parts with which another run can begin; a shared encoder belongs to both parts."""
         return {
             "actor": (self.encoder, self.actor),
             "critic": (self._encoder_of_critic, self.critic),

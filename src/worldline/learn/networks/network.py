@@ -1,4 +1,4 @@
-"""The base class of networks: one step at a time in acting, whole segments in learning."""
+"""The base class of networks: it takes single steps in acting, and whole segments in learning."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Network(eqx.Module):
         return memory, self(x)
 
     def restart(self, memory: PyTree, ended: Array) -> PyTree:
-        """The memory, `(..., size)`, made fresh where an episode has ended, `(...)` bool."""
+        """The memory, `(..., size)`, reset where an episode has ended, `(...)` bool."""
         choose = functools.partial(where_rows, ended)
         return jax.tree.map(choose, self.start(*ended.shape), memory)
 
     def over(self, memory: PyTree, x: Array, first: Array) -> tuple[PyTree, Any]:
-        """The outputs over T steps of n worlds, in which episodes may end and others begin.
+        """The outputs over T steps of n worlds; episodes may end and begin in between.
 
         Args:
             memory: before the first step, `(n, ...)`.

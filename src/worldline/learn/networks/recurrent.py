@@ -17,8 +17,8 @@ class GRU(eqx.Module):
     """A gated recurrent unit: Cho et al. (2014), "Learning Phrase Representations using RNN
     Encoder-Decoder for Statistical Machine Translation", section 2.3.
 
-    It differs as cuDNN and PyTorch do: the reset gate is applied after the recurrent weights, so
-    that all gates' products are one. Weights begin orthogonal, biases at zero.
+    As in cuDNN and PyTorch, the reset gate is applied after the recurrent weights, so that one
+    product computes all gates. Initial weights are orthogonal, initial biases zero.
     """
 
     of_input: Array

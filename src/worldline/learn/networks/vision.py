@@ -1,4 +1,4 @@
-"""Encoders of images, whose features are joined with the numbers of an observation."""
+"""Encoders of images; their features are joined with the numbers of an observation."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ _AT_A_TIME = 1024
 class Encoder(eqx.Module):
     """A convolutional network from an image to features, each in [-1, 1].
 
-    `nature` is that of Mnih et al. (2015), "Human-level control through deep reinforcement
-    learning". In `patches` no two windows overlap, as in the stem and between the stages of Liu et
-    al. (2022), "A ConvNet for the 2020s": a convolution is then one product of matrices, which is
-    fast on a CPU. The layers of `patches` are normalised: Ba et al. (2016). Both end as in Yarats
-    et al. (2021): dense, normalised, tanh.
+    `nature` is the network of Mnih et al. (2015), "Human-level control through deep reinforcement
+    learning". In `patches` windows do not overlap, as in the stem and between the stages of Liu et
+    al. (2022), "A ConvNet for the 2020s". So a convolution is one matrix product, which is fast on
+    a CPU. The layers of `patches` are normalised: Ba et al. (2016). The last layers of both are
+    those of Yarats et al. (2021): dense, normalisation, tanh.
     """
 
     layers: list[MLP]
-    """For each convolution the map from a window to its channels."""
+    """For each convolution, the linear map from a window to its channels."""
     last: MLP
     """The map from the last convolution's output to the features."""
     mean_image: Array
-    """Subtracted from every image first, `(height, width, channels)`, in the units of
-    `_unit_range`; not learned. Else the still parts of a scene drown the moving ones."""
+    """The image that is subtracted from every image first, `(height, width, channels)`, in the
+    units of `_unit_range`; it is not learned. Without it, the static parts of a scene dominate the
+    moving parts."""
     architecture: Architecture = eqx.field(static=True)
     normalize_channels: bool = eqx.field(static=True)
-    """Whether each channel of the image is brought to mean 0 and variance 1 first."""
+    """Whether each channel of the image is first normalised to mean 0 and variance 1."""
 
     @classmethod
     def initial(
@@ -66,8 +67,8 @@ class Encoder(eqx.Module):
             key: decides the weights.
             shape: of an image: height, width, channels.
             architecture: `patches` or `nature`.
-            features: how many numbers an image becomes.
-            normalize_channels: bring each channel of an image to mean 0 and variance 1.
+            features: the number of features of an image.
+            normalize_channels: normalise each channel of an image to mean 0 and variance 1.
 
         Raises:
             ConfigError: there is no such architecture, or the image is too small for it.

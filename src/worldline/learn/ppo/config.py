@@ -86,7 +86,7 @@ class PPOConfig(ImageLearnerConfig):
             remembers: whether networks have a memory, and a sample is a whole world.
 
         Raises:
-            ConfigError: there cannot be `shuffle_groups`.
+            ConfigError: `shuffle_groups` does not fit worlds and minibatches.
         """
         if not self.shuffle_groups:
             return max(n for n in (1, 2, 4, 8, 16) if self._fits(n, remembers))
@@ -122,10 +122,10 @@ class PPOConfig(ImageLearnerConfig):
         self.groups(self.recurrent_size > 0)
 
     def check_devices(self, devices: int, remembers: bool) -> None:
-        """Refuses devices that cannot share the groups of worlds.
+        """Checks that the devices can share the groups of worlds.
 
         Raises:
-            ConfigError: they do not divide the groups.
+            ConfigError: the number of groups is not a multiple of the devices.
         """
         groups = self.groups(remembers)
         if groups % devices:
@@ -135,7 +135,7 @@ class PPOConfig(ImageLearnerConfig):
             )
 
     def check_for_memory(self) -> None:
-        """Refuses settings for networks with a memory, which learn from whole worlds.
+        """Checks the settings for networks with a memory, which learn from whole worlds.
 
         Raises:
             ConfigError: images are augmented, or the worlds do not divide into minibatches.

@@ -15,7 +15,7 @@ class Hyperparameters(eqx.Module):
     """Numbers of the configuration as arrays: another value recompiles nothing."""
 
     learning_rate: Array
-    """The configured one, where the learning rate starts."""
+    """The configured learning rate, which is the first one."""
     anneal_updates: Array
     """Updates over which it falls to a tenth; 0: it stays."""
     target_kl: Array
@@ -30,11 +30,11 @@ class Hyperparameters(eqx.Module):
 
 
 class Batch(NamedTuple):
-    """Samples to learn from; leaves begin with `(n,)` or `(n, T)`, as `Segments` says."""
+    """Samples for learning; leaves begin with `(n,)` or `(n, T)`, as in `Segments`."""
 
     segments: Segments
     action: Array
-    """Before it was brought into the bounds, `(..., nact)`."""
+    """The action before it was brought into the bounds, `(..., nact)`."""
     log_prob: Array
     """Its log density when it was drawn."""
     distribution: Any
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     """The critic's value when the action was drawn."""
     advantage: Array
     target: Array
-    """What the critic's value is to become."""
+    """The target of the critic's value."""
 
 
 def clipped_loss(
@@ -52,7 +52,7 @@ def clipped_loss(
     """PPO's objective: Schulman et al. (2017), equation 9, with the policy term of equation 7.
 
     Returns:
-        The loss `()`, and its metrics. `ppo/kl` leads the learning rate.
+        The loss `()`, and its metrics. `ppo/kl` adapts the learning rate.
     """
     distribution, value = networks.evaluate(batch.segments)
     log_ratio = distribution.log_prob(batch.action) - batch.log_prob

@@ -1,4 +1,4 @@
-"""The networks of PPO, made as its configuration says."""
+"""The networks of PPO, made from its configuration."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def actor_critic(
 ) -> MakeNetworks:
     """Dense layers for policy and critic; the standard deviation of each action is a parameter.
 
-    With a `recurrent_size` each has a gated recurrent unit before its dense layers. Each image that
-    is observed has an encoder before them.
+    With a `recurrent_size`, each has a gated recurrent unit before its dense layers. Each observed
+    image has an encoder before them.
 
     Args:
         config: the sizes. `actor_obs` and `critic_obs` name the images that each network observes.

@@ -1,13 +1,13 @@
 """Proximal policy optimisation: Schulman et al. (2017), "Proximal Policy Optimization Algorithms".
 
-With what makes it good in continuous control (Andrychowicz et al. 2021, "What matters in on-policy
+It has these additions for continuous control (Andrychowicz et al. 2021, "What matters in on-policy
 reinforcement learning?"; Huang et al. 2022, "The 37 implementation details of PPO"): running
 statistics of observations and of returns, generalised advantages that bootstrap where an episode
 was cut, orthogonal initialisation, gradient clipping, and a learning rate that is fixed, annealed
-or led by the KL divergence.
+or adapted by the KL divergence.
 
 An update is two programs: one acts (a rollout, which calls the engine), one learns (pure
-arithmetic). Each is traced once. Every piece can be another: `ppo` takes functions for the
+arithmetic). Each is traced once. You can replace every piece: `ppo` takes functions for the
 networks, the loss, the optimiser, the advantage, the rollout and the curriculum.
 """
 
@@ -58,7 +58,7 @@ Loss: TypeAlias = Callable[[ActorCritic, Batch, Hyperparameters], tuple[Array, M
 
 
 class LearnerState(eqx.Module):
-    """The part of the training state that learning reads and moves on."""
+    """The part of the training state that learning reads and changes."""
 
     networks: ActorCritic
     optimizer: PyTree
@@ -73,7 +73,9 @@ class LearnerState(eqx.Module):
     key: Key
 
     def that_acts(self) -> LearnerState:
-        """The state without what acting does not read, which need not travel between devices."""
+        """The state without the parts that acting does not read, so that they are not copied
+        between devices.
+        """
         return dataclasses.replace(self, optimizer=(), critic_memory=())
 
 
@@ -108,23 +110,24 @@ def ppo(
     rollout: Unroll = unroll,
     curriculum: Curriculum | None = None,
 ) -> Learner[PPOState]:
-    """PPO on worlds. It acts where they live, and learns on what is JAX's default device now.
+    """PPO on worlds. It acts on their device, and learns on the current default device of JAX.
 
     Args:
-        worlds: where to act; as many as `config.num_worlds`.
+        worlds: the worlds to act in, `config.num_worlds` of them.
         config: how to train.
         networks: makes policy and critic; by default `actor_critic(config, ...)` with the images
             that are observed.
-        loss: what is minimised.
-        optimizer: turns a gradient into the direction of a step, whose length is the learning
-            rate of the state; by default Adam's.
+        loss: the function to minimise.
+        optimizer: converts a gradient to the direction of a step; the learning rate in the state is
+            its length. By default Adam.
         advantage: as `generalized_advantage`.
         rollout: as `unroll`.
-        curriculum: moves the ranges that episodes are drawn from, after every update. It is
+        curriculum: changes the ranges from which episodes are drawn, after every update. It is
             compiled; the ranges keep their names and shapes.
 
     Raises:
-        ConfigError: the number of worlds is not the configuration's; the networks cannot be made.
+        ConfigError: the number of worlds differs from the configuration's; or the networks cannot
+            be made.
     """
     config.check_worlds(worlds)
     networks = networks or actor_critic(config, config.image_shapes(worlds.env))
@@ -246,15 +249,16 @@ def prepare(
 ) -> tuple[Batch, LearnerState]:
     """The samples of a rollout, with advantages and value targets. Pure.
 
-    Observations are normalised by the statistics that the policy acted with, so that the
-    probability ratio starts at 1. This rollout's own observations count from the next one on.
+    Observations are normalised by the statistics with which the policy acted, so that the
+    probability ratio starts at 1. The statistics include this rollout's observations from the next
+    rollout on.
 
     Args:
         config: how to train.
         learning: the networks and statistics that acted.
         rollout: `(T, B)`.
         memory: the policy's memory before the first step, `(B, ...)`; `()` without one.
-        next_obs: the observation to act on after the last step, `(B, ...)`; read where the
+        next_obs: the observation to act on after the last step, `(B, ...)`; it is used if the
             rollout has bootstrap values in place of final images.
         advantage_of: as `generalized_advantage`.
 
@@ -307,7 +311,7 @@ def value_of(
 
 
 def learn(pieces: Pieces, learning: LearnerState, samples: Batch) -> tuple[LearnerState, Metrics]:
-    """A round of learning: passes of gradient steps over the samples. Pure."""
+    """A round of learning: epochs of gradient steps over the samples. Pure."""
     config, numbers = pieces.config, learning.hyperparameters
     key, shuffle_key = jax.random.split(learning.key)
     left = annealed(learning.updates, numbers.anneal_updates, lowest=0.1)
@@ -397,10 +401,10 @@ def _gradient_step(
 
 
 def adapted_rate(learning_rate: Array, kl: Array, numbers: Hyperparameters) -> Array:
-    """The learning rate led by the KL divergence: Schulman et al. (2017), section 4, for Adam.
+    """The learning rate, adapted by the KL divergence: Schulman et al. (2017), section 4, for Adam.
 
-    A policy of little noise hardly moves, and would let the rate grow until the value function
-    breaks. So it never exceeds twice the configured one.
+    A policy with little noise hardly changes, so the rate would grow until the value function
+    diverges. So it never exceeds twice the configured learning rate.
     """
     target, most = numbers.target_kl, 2.0 * numbers.learning_rate
     factor = jnp.where(kl > 2.0 * target, 1 / 1.5, jnp.where(kl < 0.5 * target, 1.5, 1.0))

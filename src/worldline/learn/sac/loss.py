@@ -1,10 +1,10 @@
-"""What SAC minimises: the losses of its critics and of its policy.
+"""The losses of SAC's critics and policy.
 
-Images are encoded once for each loss, as the critics observe them; policy and critics read the
-same features. Only the critics' loss changes those encoders (Yarats et al. 2021, "Mastering visual
+Images are encoded once for each loss, with the critics' encoder; policy and critics read the same
+features. Only the critics' loss changes those encoders (Yarats et al. 2021, "Mastering visual
 continuous control: improved data-augmented reinforcement learning", section 3.1). The targets are
-computed with the present encoders: there are no target encoders. An image that the policy alone
-observes has an encoder that the policy's loss changes.
+computed with the current encoders; there are no target encoders. If only the policy observes an
+image, its encoder learns from the policy's loss.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Batch(NamedTuple):
     """The transitions of a gradient step; every leaf begins with their number, n."""
 
     obs: Observed
-    """What the policy observes, normalised."""
+    """The policy's observation, normalised."""
     critic_obs: Observed
-    """What the critics observe, normalised."""
+    """The critics' observation, normalised."""
     action: Array
-    """In [-1, 1] where it is bounded."""
+    """The action, in [-1, 1] if it has bounds."""
     reward: Array
     terminated: Array
     next_obs: Observed
     next_critic_obs: Observed
     noise: Array
-    """Standard normal, `(n, nact)`; draws the policy's actions."""
+    """Standard normal noise, `(n, nact)`, which draws the policy's actions."""
 
 
 def batch_of(
@@ -50,14 +50,15 @@ def batch_of(
     noise: Array,
     key: Key,
 ) -> Batch:
-    """Transitions as the networks read them.
+    """Transitions in the form that the networks read.
 
     Args:
-        config: says what policy and critics observe, and how images are changed.
+        config: determines the observations of policy and critics, and the changes of images.
         statistics: normalise the observations.
         transitions: n of them.
         noise: `Batch.noise`.
-        key: changes each image, the one before a step and the one after it, independently.
+        key: the random key of the changes of images; images before and after a step change
+            independently.
     """
 
     def read(obs: Observation, key: Key) -> tuple[Observed, Observed]:
@@ -94,7 +95,7 @@ def soft_target(
 ) -> Array:
     """The critics' target, `(n,)`: Haarnoja et al. (2018), equations 3 and 5, one action drawn.
 
-    Nothing follows a termination. After a truncation the value goes on, from the true successor.
+    No value follows a termination. After a truncation, the value of the true successor is used.
     """
     features = networks.encoder.features(batch.next_critic_obs)
     own = networks.actor_encoder.features(batch.next_obs)
@@ -132,8 +133,8 @@ def actor_loss(
     """Haarnoja et al. (2018), equation 7.
 
     Args:
-        learned: the encoder of the images that the policy alone observes, and the policy.
-        networks: all other networks; they stay as they are.
+        learned: the encoder of the images that only the policy observes, and the policy.
+        networks: all other networks, which do not change.
         batch: transitions, with noise to draw the policy's actions at `obs`.
         bounded: which actions have bounds, `(nact,)` bool.
 

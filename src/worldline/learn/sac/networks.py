@@ -16,15 +16,15 @@ from worldline.types import Array, Key
 
 
 class Networks(eqx.Module):
-    """All that gradients change."""
+    """The networks that gradients change."""
 
     encoder: ImageEncoder
     """Encodes the images that the critics observe, for critics and policy; only the critics' loss
     changes it: Yarats et al. (2021), "Improving sample efficiency in model-free reinforcement
     learning from images"."""
     actor_encoder: ImageEncoder
-    """Encodes the images that the policy alone observes, as where critics observe the state; only
-    the policy's loss changes it: Pinto et al. (2018), "Asymmetric actor critic for image-based
+    """Encodes the images that only the policy observes, for example if critics observe the state;
+    only the policy's loss changes it: Pinto et al. (2018), "Asymmetric actor critic for image-based
     robot learning"."""
     actor: StateDependentActor
     """From the policy's numbers and features to the distribution of actions."""
@@ -45,9 +45,9 @@ def initial_networks(
     """Networks before training.
 
     Args:
-        config: how they are.
+        config: the settings of the networks.
         key: decides the weights.
-        obs: what the policy observes; its size counts, and encoders subtract its mean image.
+        obs: the policy's observation; it gives the sizes, and encoders subtract its mean image.
         critic_obs: the same of the critics.
         nact: the size of an action.
         shapes: the shape of each image that is observed: height, width, channels.
@@ -97,7 +97,7 @@ def values(critics: MLP, obs: Array, action: Array) -> Array:
 
 
 def squashed_draw(distribution: Gaussian, noise: Array, bounded: Array) -> tuple[Array, Array]:
-    """The action that noise draws, in [-1, 1] where it is bounded, and its log density there.
+    """The action that noise draws, in [-1, 1] if it is bounded, and its log density there.
 
     Haarnoja et al. (2018), appendix C, equation 26.
 
@@ -110,5 +110,5 @@ def squashed_draw(distribution: Gaussian, noise: Array, bounded: Array) -> tuple
 
 
 def squashed(raw: Array, bounded: Array) -> Array:
-    """The policy's own choice, brought into [-1, 1] where the action is bounded."""
+    """The policy's most likely action, in [-1, 1] if it is bounded."""
     return jnp.where(bounded, jnp.tanh(raw), raw)

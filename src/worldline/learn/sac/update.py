@@ -1,16 +1,16 @@
 """Soft actor-critic: Haarnoja et al. (2018), "Soft Actor-Critic Algorithms and Applications".
 
-With what makes it good today: critics with layer normalisation (Hiraoka et al. 2022, "Dropout
-Q-functions for doubly efficient reinforcement learning"; Ball et al. 2023, "Efficient online
-reinforcement learning with offline data"), a policy that learns less often than the critics
-(Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"), and many
-worlds that act side by side. From images with random shifts it is DrQ: Kostrikov, Yarats and Fergus
-(2020), "Image augmentation is all you need".
+It has these additions: critics with layer normalisation (Hiraoka et al. 2022, "Dropout Q-functions
+for doubly efficient reinforcement learning"; Ball et al. 2023, "Efficient online reinforcement
+learning with offline data"), a policy that learns less often than the critics (Fujimoto et al.
+2018, "Addressing function approximation error in actor-critic methods"), and many parallel worlds.
+From images with random shifts it is DrQ: Kostrikov, Yarats and Fergus (2020), "Image augmentation
+is all you need".
 
-An update is two programs: one acts (a rollout, which calls the engine), one remembers and learns
-(pure arithmetic). Each is traced once. `update` does not change its arguments: who holds an older
-state can go on from it, which costs a copy of the replay buffer for each update. `update_in_place`,
-which `run` calls, writes into the replay buffer that it is given, and learns the same.
+An update is two programs: one acts (a rollout, which calls the engine), one stores and learns (pure
+arithmetic). Each is traced once. `update` does not change its arguments, so you can continue from
+an older state; this costs a copy of the replay buffer for each update. `update_in_place`, which
+`run` calls, writes into the replay buffer of its argument, with the same result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Hyperparameters(eqx.Module):
 
 
 class LearnerState(eqx.Module):
-    """The part of the training state that learning reads and moves on; the replay is beside it."""
+    """The part of the training state that learning reads and changes, without the replay buffer."""
 
     networks: Networks
     target_critics: MLP
@@ -81,23 +81,23 @@ class SACState(eqx.Module):
     learning: LearnerState
     replay: Replay
     key: Key
-    """Draws what learning needs."""
+    """The random key of learning."""
 
 
 def sac(
     worlds: BatchedEnv[Any], config: SACConfig, *, curriculum: Curriculum | None = None
 ) -> Learner[SACState]:
-    """SAC on worlds. It acts where they live, and learns on what is JAX's default device now.
+    """SAC on worlds. It acts on their device, and learns on the current default device of JAX.
 
     Args:
-        worlds: where to act; as many as `config.num_worlds`.
+        worlds: the worlds to act in, `config.num_worlds` of them.
         config: how to train.
-        curriculum: moves the ranges that episodes are drawn from, after every update. It is
+        curriculum: changes the ranges from which episodes are drawn, after every update. It is
             compiled; the ranges keep their names and shapes.
 
     Raises:
-        ConfigError: the number of worlds is not the configuration's; there is no such image to
-            observe; or the replay buffer does not fit in memory.
+        ConfigError: the number of worlds differs from the configuration's; there is no such image
+            to observe; or the replay buffer does not fit into memory.
     """
     config.check_worlds(worlds)
     low, high = jnp.asarray(worlds.env.action_low), jnp.asarray(worlds.env.action_high)
@@ -227,7 +227,7 @@ _ADAM = optax.scale_by_adam()
 
 
 def kept(config: SACConfig, obs: Observation) -> Observation:
-    """The parts of an observation that a network reads: the replay buffer keeps no others."""
+    """The parts of an observation that a network reads; the replay buffer stores only these."""
     if not isinstance(obs, dict):
         return obs
     return {key: obs[key] for key in sorted({*config.actor_obs, *config.critic_keys(obs)})}
@@ -236,7 +236,7 @@ def kept(config: SACConfig, obs: Observation) -> Observation:
 def remember(
     config: SACConfig, learning: LearnerState, replay: Replay, rollout: Rollout, bounded: Array
 ) -> tuple[LearnerState, Replay]:
-    """A rollout put into the replay buffer and the statistics. Pure."""
+    """Adds a rollout to the replay buffer and the statistics. Pure."""
     steps = Transitions(
         obs=kept(config, rollout.obs),
         action=squashed(rollout.action, bounded),
@@ -253,7 +253,7 @@ def remember(
 def learn(
     config: SACConfig, learning: LearnerState, replay: Replay, key: Key, bounded: Array
 ) -> tuple[LearnerState, Metrics]:
-    """A round of gradient steps, or none while there are too few transitions. Pure."""
+    """A round of gradient steps, or none if there are too few transitions. Pure."""
     slots_key, critic_key, actor_key, images_key = jax.random.split(key, 4)
     rounds, size = config.critic_steps // config.actor_delay, config.batch_size
     each, nact = (rounds, config.actor_delay + 1), bounded.shape[0]

@@ -1,9 +1,9 @@
 """Bounded adjoints: no world dominates the gradient of a rollout.
 
-Where a body falls or a foot slips, the gradient of one world is soon a million times that of the
-others (Metz et al. 2021, "Gradients are not all you need"). It does not help then to clip the mean
-gradient, whose direction is already that world's. So each world's adjoint, the gradient by its
-state between two steps, is bounded by the median over the worlds at that step.
+If a body falls or a foot slips, the gradient of its world can become a million times larger than
+the others (Metz et al. 2021, "Gradients are not all you need"). Clipping the mean gradient does not
+help, because its direction is already that of this world. So each world's adjoint, the gradient
+with respect to its state between two steps, is bounded by the median over the worlds at that step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from worldline.types import Array, PyTree
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BoundedAdjoints(Generic[StateT]):
-    """Worlds whose steps stay the same, and whose adjoints are bounded in the backward pass."""
+    """Worlds with the same steps, and with bounded adjoints in the backward pass."""
 
     worlds: Steppable[StateT]
     """The worlds to act in."""
@@ -43,7 +43,7 @@ def bounded(state: StateT, times_median: Array, num_worlds: int) -> StateT:
     """The same state; its adjoint is bounded in the backward pass.
 
     Args:
-        state: of the worlds. A leaf whose first axis is `B` has an entry for each world.
+        state: the state of the worlds. A leaf with the first axis `B` has an entry for each world.
         times_median: a world's adjoint is scaled down to this many times the median norm, `()`.
         num_worlds: B.
     """

@@ -1,17 +1,17 @@
 """Short-horizon actor-critic: Xu et al. (2022), "Accelerated Policy Learning with Parallel
 Differentiable Simulation".
 
-The policy's gradient is taken through the simulator: of the rewards of a short segment, and of the
-critic's value of its last observation. A segment is short because gradients through a long one
-explode; the critic stands for the rewards after it. Without the critic (`value_weight=0`) it is the
+The policy follows the gradient, through the simulator, of the rewards of a short segment and of the
+critic's value of its last observation. A segment is short because gradients through a long segment
+explode; the critic replaces the rewards after it. Without the critic (`value_weight=0`) this is the
 analytic policy gradient (Freeman et al. 2021, "Brax").
 
-A few worlds that fall or slip would dominate a segment's gradient, so each world's part of it is
-bounded by the median over the worlds (`max_world_gradient`). The gradient goes through the critic
-too, which must be smooth: both networks are layer-normalised.
+A few worlds in which a robot falls or slips would dominate a segment's gradient. So each world's
+part of the gradient is bounded by the median over the worlds (`max_world_gradient`). The gradient
+goes through the critic too, which must be smooth: both networks are layer-normalised.
 
-Not differentiated are the state that a segment begins with, resets, the critic's target, and the
-observations' statistics.
+The first state of a segment, resets, the critic's target, and the statistics of observations are
+not differentiated.
 
 An update is two programs: one acts and improves the policy (it calls the engine), one learns the
 values (pure arithmetic). Each is traced once.
@@ -65,7 +65,7 @@ class Hyperparameters(eqx.Module):
 
 
 class LearnerState(eqx.Module):
-    """The part of the training state that learning reads and moves on."""
+    """The part of the training state that learning reads and changes."""
 
     actor: Actor
     actor_optimizer: PyTree
@@ -73,7 +73,7 @@ class LearnerState(eqx.Module):
     target_critic: MLP
     critic_optimizer: PyTree
     statistics: RunningStatistics
-    """Of the observations."""
+    """Statistics of the observations."""
     hyperparameters: Hyperparameters
     updates: Array
     """Updates so far, `()` int32."""
@@ -88,14 +88,14 @@ class SHACState(eqx.Module):
 
 
 def shac(worlds: Worlds, config: SHACConfig) -> Learner[SHACState]:
-    """SHAC on worlds. It acts and learns where they live, since its gradient goes through them.
+    """SHAC on worlds. It acts and learns on their device, because its gradient goes through them.
 
     Args:
-        worlds: where to act; as many as `config.num_worlds`.
+        worlds: the worlds to act in, `config.num_worlds` of them.
         config: how to train.
 
     Raises:
-        ConfigError: the number of worlds is not the configuration's, or the engine has no
+        ConfigError: the number of worlds differs from the configuration's, or the engine has no
             derivatives.
     """
     config.check_worlds(worlds)
@@ -192,15 +192,15 @@ _ADAM = optax.scale_by_adam(b1=0.7, b2=0.95)
 
 
 def segment_return(config: SHACConfig, learning: LearnerState, segment: Rollout) -> Array:
-    """What each world earned in a segment, per step and discounted: the policy's objective.
+    """The discounted return per step of each world in a segment: the policy's objective.
 
-    A terminated episode earns nothing more. One that is truncated, or goes on after the segment,
-    earns the target critic's value of its last observation. The discount starts anew with each
-    episode.
+    After a termination no reward follows. If an episode is truncated, or continues after the
+    segment, the target critic's value of its last observation is added. The discount starts again
+    with each episode.
 
     Args:
-        config: which observations the critic reads.
-        learning: the critic, and how rewards and values are weighed.
+        config: determines the observations of the critic.
+        learning: the critic, and the weights of rewards and values.
         segment: `(T, B, ...)`; its gradient reaches the policy through every leaf.
 
     Returns:
@@ -256,7 +256,7 @@ def learn(
 ) -> tuple[LearnerState, Metrics]:
     """The critic's round of gradient steps on the returns of a segment. Pure.
 
-    The returns are TD(lambda)'s, with the values of the target critic.
+    The returns are those of TD(lambda), with the values of the target critic.
     """
     numbers, raw_obs = learning.hyperparameters, select(segment.obs, config.actor_obs)["state"]
     obs = learning.statistics.normalize(raw_obs)
