@@ -1,4 +1,4 @@
-"""Two curricula: ranges of physics that widen with success, and a row of ever harder tasks."""
+"""Two curricula: ranges of physics that widen with success, and tasks of increasing difficulty."""
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ masses = Domain(scale(("body_mass", "body_inertia"), Uniform(0.9, 1.1), name="lo
 
 
 def widen(metrics, ranges):
-    """Compiled into the update: where most episodes succeed, the heaviest load gets heavier."""
+    """Compiled into the update: if most episodes succeed, the largest load grows."""
     more = jnp.where(metrics["train/reached"] > 0.5, 0.02, 0.0)
     return eqx.tree_at(lambda r: r["load"].high, ranges, replace_fn=lambda high: high + more)
 
@@ -26,5 +26,5 @@ for tolerance in (0.1, 0.05, 0.02):
     state = learner.init(jax.random.key(0))
     state = eqx.tree_at(lambda s: s.learning, state, learning or state.learning)
     for progress in run(learner, state, steps=50_000):
-        learning = progress.state.learning  # networks, statistics, optimiser: on to the next task
+        learning = progress.state.learning  # networks, statistics and optimiser for the next task
     print(tolerance, progress.metrics["train/reached"])

@@ -1,4 +1,4 @@
-"""Balance a pole whose velocities are hidden: a policy with a memory does, one without does not."""
+"""Balance a pole with hidden velocities: this needs a policy with a memory."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""A loop of your own, as in a notebook: look, stop, save, go on. Each part is a cell."""
+"""Your own training loop, as in a notebook. Each part is a cell."""
 
 # %% A learner is three pure functions: init, update, policy.
 import jax
@@ -14,7 +14,7 @@ learner = ppo(worldline.Worlds(env, config.num_worlds), config)
 evaluate = evaluator(env, num_episodes=8)
 state = learner.init(jax.random.key(0))
 
-# %% Run this cell as often as you like; interrupt it, and `state` is that of the last update.
+# %% Run this cell as often as you like. After an interrupt, `state` is that of the last update.
 for update in range(20):
     state, metrics = learner.update(state)
     print(f"{update}: return {metrics['train/return']:.0f}, kl {metrics['ppo/kl']:.3f}")

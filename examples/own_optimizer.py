@@ -1,4 +1,4 @@
-"""Networks and an optimiser of your own: a wide critic, and weights that decay."""
+"""Your own networks and optimiser: a wide critic, and weight decay."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from worldline.learn.run import run
 
 
 def networks(key, nobs, ncritic, nact):
-    """Any `Network` will do; its leaves are arrays."""
+    """You can use any `Network`; its leaves are arrays."""
     actor_key, critic_key = jax.random.split(key)
     mean = MLP.initial(actor_key, (nobs, 32, nact), "swish", last_gain=0.01)
     critic = MLP.initial(critic_key, (ncritic, 256, 1), "swish", last_gain=1.0, layer_norm=True)

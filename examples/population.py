@@ -1,4 +1,4 @@
-"""A population: eight values of the clip, each with a seed of its own, in one program."""
+"""A population: eight values of the clip, each with its own seed, in one program."""
 
 import jax
 import jax.numpy as jnp

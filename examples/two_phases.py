@@ -1,4 +1,4 @@
-"""Two phases: fast and bold, then slow and careful. Numbers are data, so nothing recompiles."""
+"""Two phases: first fast, then careful. Hyperparameters are data, so nothing recompiles."""
 
 import jax
 

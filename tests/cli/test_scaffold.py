@@ -148,8 +148,10 @@ def test_a_robot_without_anything_gets_a_floor_servos_and_a_stance(folder):
     written = write_task(folder / "robot.xml")
     assert len(written.notes) == 3
     legs, floor, actuators = written.notes
-    assert legs.startswith("it walks on 4 legs, from bent legs with the feet below the hips")
-    assert floor == "the model has no floor: it gets one"
+    assert legs.startswith(
+        "it walks on 4 legs; the stance is bent legs with the feet below the hips"
+    )
+    assert floor == "the model has no floor; the task adds one"
     assert "has no actuators: it gets position servos" in actuators
     made = constants_in(written.file)
     for leg in range(4):
@@ -169,7 +171,7 @@ def test_the_models_own_limits_and_keyframe_come_first(folder):
     (folder / "robot.xml").write_text(text)
     written = write_task(folder / "robot.xml")
     made = constants_in(written.file)
-    assert "from the keyframe home" in written.notes[0] and "its own limits" in written.notes[2]
+    assert "is the keyframe home" in written.notes[0] and "the model's limits" in written.notes[2]
     assert {force for *_, force in made["SERVOS"].values()} == {17.0}
     assert list(made["STANCE"][7:]) == [0, 0.9, -1.8] * 4
     by_hand = 0.2 * np.cos(0.9) + 0.2 * np.cos(0.9) + 0.022  # thigh, calf, foot
@@ -326,10 +328,10 @@ def test_the_command_writes_a_file_once(folder, capsys):
         ("<mujoco><worldbody>", False, "MuJoCo cannot load the model"),
         ("<mujoco/>", False, "has no joints"),
         ("<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>", False,
-         "has no actuators, so that a policy could do nothing"),
+         "has no actuators, so a policy has no effect"),
         ("<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>", True,
          "no hinge or slide with a name"),
-        (KEYFRAME, True, "has actuators; leave --motors out"),
+        (KEYFRAME, True, "already has actuators; leave --motors out"),
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_be_used_gets_a_line(mjcf, motors, says, folder):

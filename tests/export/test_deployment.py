@@ -199,9 +199,9 @@ def shorter(contract):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (shuffled, "contract.json has joint 'FL thigh', and policy.onnx joint 'FL hip'"),
-        (quicker, "contract.json has control period 0.01 s, and policy.onnx control period 0.02 s"),
-        (shorter, "contract.json has part 'joint_position', and policy.onnx part 'projected_verti"),
+        (shuffled, "contract.json has joint 'FL thigh', but policy.onnx has joint 'FL hip'"),
+        (quicker, "contract.json has control period 0.01 s, but policy.onnx has control period 0"),
+        (shorter, "contract.json has part 'joint_position', but policy.onnx has part 'projecte"),
     ],
 )
 def test_a_contract_that_is_not_the_policys_is_refused_by_name(quadruped, change, message):
@@ -210,7 +210,7 @@ def test_a_contract_that_is_not_the_policys_is_refused_by_name(quadruped, change
     other = copy.deepcopy(contract)
     change(contract)
     robot = run_policy.RobotIO(contract, folder, reference["start"])
-    with pytest.raises(SystemExit, match=f"refused: {re.escape(message)}"):
+    with pytest.raises(SystemExit, match=f"error: {re.escape(message)}"):
         run_policy.check(contract, other, robot)
 
 
@@ -233,16 +233,16 @@ class Blind(run_policy.RobotIO):
 @pytest.mark.parametrize(
     ("robot", "message"),
     [
-        (Shuffled, "contract.json has joint 'FL hip', and the robot joint 'FL thigh'"),
-        (Slower, "contract.json has control period 0.02 s, and the robot control period 0.04 s"),
-        (Blind, "contract.json has part 'joint_velocity', and the robot part 'last_action'"),
+        (Shuffled, "contract.json has joint 'FL hip', but the robot has joint 'FL thigh'"),
+        (Slower, "contract.json has control period 0.02 s, but the robot has control period 0.04"),
+        (Blind, "contract.json has part 'joint_velocity', but the robot has part 'last_action'"),
     ],
 )
 def test_another_robot_is_refused_by_name(quadruped, robot, message):
     folder, *_, reference = quadruped
     contract = json.loads((folder / "contract.json").read_text())
     run_policy.check(contract, contract, run_policy.RobotIO(contract, folder, reference["start"]))
-    with pytest.raises(SystemExit, match=f"refused: {re.escape(message)}"):
+    with pytest.raises(SystemExit, match=f"error: {re.escape(message)}"):
         run_policy.check(contract, contract, robot(contract, folder, reference["start"]))
 
 
@@ -253,7 +253,7 @@ def test_another_model_is_refused(quadruped, tmp_path):
     heavier = (folder / "model.xml").read_text().replace('mass="6"', 'mass="7"')
     (tmp_path / "model.xml").write_text(heavier)
     with pytest.raises(
-        AssertionError, match=r"refused: model\.xml is not the model of contract\.json"
+        AssertionError, match=r"error: model\.xml is not the model of contract\.json"
     ):
         run_in_plain_mujoco(tmp_path)
 

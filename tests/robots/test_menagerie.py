@@ -67,8 +67,8 @@ def test_what_cannot_be_had_is_one_line(menagerie, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("robot", "note"),
     [
-        ("unitree_go1", "it walks on 4 legs, from the keyframe home"),
-        ("franka_emika_panda", "an arm of 7 joints"),
+        ("unitree_go1", "it walks on 4 legs; the stance is the keyframe home"),
+        ("franka_emika_panda", "an arm with 7 joints"),
     ],
 )
 def test_a_task_is_written_for_a_robot_by_name(robot, note, menagerie, tmp_path, monkeypatch):
@@ -137,7 +137,7 @@ def test_an_arm_as_urdf(tmp_path, capsys):
     assert cli.main(["init", str(file), "--out", str(out)]) == 2  # a URDF has no actuators
     assert "give --motors" in capsys.readouterr().err
     assert cli.main(["init", str(file), "--out", str(out), "--motors"]) == 0
-    assert "an arm of 3 joints: the middle of its last body of link2" in capsys.readouterr().out
+    assert "an arm with 3 joints: the middle of its last body of link2" in capsys.readouterr().out
     task = task_in(out)
     assert task.model.nu == 3
     assert Model(file).nq == 3

@@ -6,13 +6,13 @@ from string import Template
 
 #: A task of an arm that reaches.
 REACHING = Template('''\
-"""$name: an arm that reaches for points, written by `worldline init`.
+"""$name: an arm that reaches for targets, written by `worldline init`.
 
     python $file
 
-checks the task, trains a policy, and leaves a run folder with a learning curve and a video;
-`worldline train $file` trains it with all options of the command line. The places to make it yours
-are marked with YOURS.
+checks the task, trains a policy, and writes a run folder with a learning curve and a video.
+`worldline train $file` trains it with all options of the command line. The word YOURS marks the
+places to change.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class $task(worldline.Task):
     episode_length: int = 150
     """Control steps after which an episode is truncated; 0 for no limit."""
     near: float = $near
-    """How near counts as reached, m."""
+    """Distance at which a target counts as reached, m."""
     effort_cost: float = 0.05
     """Cost of the mean of the squared actions."""
 
@@ -67,7 +67,7 @@ class $task(worldline.Task):
 
     @functools.cached_property
     def targets(self):
-        """YOURS: the points to reach for, m: where the hand comes when joints are anywhere."""
+        """YOURS: the target points, m. Now: where the hand is for random joint angles."""
         mj, random = self.model.mj, np.random.default_rng(0)
         data, body = mujoco.MjData(mj), self.model.id("body", HAND)
         ids = [self.model.id("joint", joint) for joint in JOINTS]
@@ -105,7 +105,7 @@ class $task(worldline.Task):
         return -np.ones(self.model.nu, np.float32), np.ones(self.model.nu, np.float32)
 
     def control(self, action, physics, memory):
-        """Maps an action to the actuators' ranges; -1 to 1 where an actuator has no range.
+        """Maps an action to the actuators' ranges; -1 to 1 if an actuator has no range.
 
         An action of 0, where a policy begins, is the control $rest_words.
         """
@@ -115,18 +115,18 @@ class $task(worldline.Task):
         return rest + action * jnp.where(action < 0, rest - low, high - rest)
 
     def tip(self, physics):
-        """Where the point of the hand is, m."""
+        """The position of the hand's point, m."""
         body = self.model.id("body", HAND)
         frame = physics.fields["xmat"][body].reshape(3, 3)
         return physics.fields["xpos"][body] + frame @ jnp.array(TIP)
 
     def observe(self, physics, memory):
-        """YOURS: what the policy sees."""
+        """YOURS: what the policy observes."""
         tip = self.tip(physics)
         return jnp.concatenate([physics.qpos, 0.1 * physics.qvel, tip, memory - tip])
 
     def outcome(self, before, action, after, memory):
-        """YOURS: what a step is worth, and whether the episode is over."""
+        """YOURS: the reward of a step, and whether the episode is over."""
         distance = jnp.linalg.norm(memory - self.tip(after))
         effort = jnp.mean(jnp.square(action))
         near = jnp.exp(-jnp.square(distance / self.near))

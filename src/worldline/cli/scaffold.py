@@ -253,20 +253,20 @@ def _notes(
     """What a person should know of the file."""
     if legged:
         count, height = len(legged.feet), f"{legged.height:.2f} m"
-        yield f"it walks on {count} legs, from {legged.stance_from}, {height} high"
+        yield f"it walks on {count} legs; the stance is {legged.stance_from}, {height} high"
     elif arm:
         hand = model.names("body")[arm.hand]
         count = len(arm.joints)
-        yield f"an arm of {count} joints: {arm.tip_from} of {hand} reaches for points"
+        yield f"it is an arm with {count} joints: {arm.tip_from} of {hand} reaches for targets"
     elif model.mj.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE and not model.mj.nkey:
-        yield "no legs to stand on were found; a keyframe that stands would say where they are"
+        yield "found no legs in the default pose; add a keyframe in which the robot stands"
     if needs_floor(model):
-        yield "the model has no floor: it gets one"
-    limited = "its own limits" if model.mj.jnt_actfrclimited.any() else "weight and inertia"
+        yield "the model has no floor; the task adds one"
+    limited = "the model's limits" if model.mj.jnt_actfrclimited.any() else "weight and inertia"
     if gains:
-        yield f"the model has no actuators: it gets position servos, as strong as {limited} ask"
+        yield f"the model has no actuators; the task adds position servos; force from {limited}"
     if forces:
-        yield f"it gets motors, as strong as {limited} ask"
+        yield f"the task adds motors; force from {limited}"
 
 
 def _unused(model: Model, name: str) -> str:
@@ -280,23 +280,25 @@ def _unused(model: Model, name: str) -> str:
 def _check_it_moves(mjcf: Path, model: Model, legged: Legged | None, motors: bool) -> None:
     """Refuses a model in which nothing can move, or that a policy could not act on."""
     if not model.nv:
-        raise ModelError(f"{str(mjcf)!r} has no joints, so that nothing can move; add <joint>s")
+        raise ModelError(f"{str(mjcf)!r} has no joints, so nothing can move; add a <joint>")
     if motors and model.nu:
-        raise ConfigError(f"{str(mjcf)!r} has actuators; leave --motors out")
+        raise ConfigError(f"{str(mjcf)!r} already has actuators; leave --motors out")
     if not model.nu and (motors or legged) and not efforts(model, legged):
-        raise ModelError(f"{str(mjcf)!r} has no hinge or slide with a name to put a motor on")
+        raise ModelError(
+            f"{str(mjcf)!r} has no hinge or slide with a name, so motors cannot be added; name them"
+        )
     if not (motors or model.nu or legged):
         raise ModelError(
-            f"{str(mjcf)!r} has no actuators, so that a policy could do nothing; add some, such as "
-            '<actuator><motor joint="..." ctrlrange="-1 1"/></actuator>, or give --motors for one '
-            "on each hinge and slide"
+            f"{str(mjcf)!r} has no actuators, so a policy has no effect; add some, for example "
+            '<actuator><motor joint="..." ctrlrange="-1 1"/></actuator>, or give --motors to add a '
+            "motor to each hinge and slide"
         )
 
 
 def _motor_table(forces: dict[str, float]) -> str:
     rows = "".join(f"    {_literal(joint)}: {force},\n" for joint, force in forces.items())
     return f"""
-#: YOURS: the motor of each joint, and what it can do: N m, or N for a slide.
+#: YOURS: the motor of each joint, and its largest torque, N m, or force, N.
 MOTORS = {{
 {rows}}}
 """

@@ -22,7 +22,7 @@ MOTORS = """for joint, force in MOTORS.items():
             motor.set_to_motor()
             motor.gear[0], motor.ctrllimited, motor.ctrlrange = force, True, (-1.0, 1.0)"""
 
-SERVOS = """# Servos are stiff: this integrator lets them be so with few time steps.
+SERVOS = """# Servos are stiff: this integrator is stable with few time steps.
         spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
         spec.option.timestep = 0.005
         for joint, (stiffness, damping, force) in SERVOS.items():
@@ -56,9 +56,9 @@ MOVING = Template('''\
 
     python $file
 
-checks it, trains a policy, and leaves a run folder with a learning curve and a video; `worldline
-train $file` trains it with all options of the command line. The places to make it yours are marked
-with YOURS.
+checks the task, trains a policy, and writes a run folder with a learning curve and a video.
+`worldline train $file` trains it with all options of the command line. The word YOURS marks the
+places to change.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ $actuators_table
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class $task(worldline.Task):
-    """YOURS: what the robot is to do.
+    """YOURS: what the robot should do.
 
     It has $joints and
     $actuators.
@@ -96,7 +96,7 @@ class $task(worldline.Task):
         $source
 
     def start(self, key):
-        """YOURS: where an episode begins. Now: near one pose, at rest but for a little noise."""
+        """YOURS: where an episode begins. Now: near one pose, almost at rest, with noise."""
         joints_key, velocity_key = jax.random.split(key)
         qpos = $pose
         kind = self.model.mj.jnt_type  # 0 free, 1 ball, 2 slide, 3 hinge
@@ -111,7 +111,7 @@ class $task(worldline.Task):
         return -np.ones(self.model.nu, np.float32), np.ones(self.model.nu, np.float32)
 
     def control(self, action, physics, memory):
-        """Maps an action to the actuators' ranges; -1 to 1 where an actuator has no range.
+        """Maps an action to the actuators' ranges; -1 to 1 if an actuator has no range.
 
         An action of 0, where a policy begins, is the control $rest_words.
         """
@@ -121,27 +121,27 @@ class $task(worldline.Task):
         return rest + action * jnp.where(action < 0, rest - low, high - rest)
 
     def observe(self, physics, memory):
-        """YOURS: what the policy sees. `fields` names what else it may read of MuJoCo's MjData."""
+        """YOURS: what the policy observes. `fields` can name more fields of MuJoCo's MjData."""
         free = self.model.mj.jnt_type[0] == 0
         return jnp.concatenate([physics.qpos[2 if free else 0 :], physics.qvel])
 
     def outcome(self, before, action, after, memory):
-        """YOURS: what a step is worth, and whether the episode is over."""
+        """YOURS: the reward of a step, and whether the episode is over."""
         # Now: move along the first coordinate, which is x for a robot that moves freely.
         speed = after.qvel[0]
         effort = jnp.mean(jnp.square(action))
         return worldline.Outcome(
             reward=jnp.tanh(speed) - self.effort_cost * effort,
-            # True for an end with no more return to come, such as a fall: after.qpos[2] < 0.2
+            # True if no more reward can come, for example after a fall: after.qpos[2] < 0.2
             terminated=jnp.asarray(False),
             metrics={"speed": speed, "effort": effort},
         )
 
 
 if __name__ == "__main__":
-    tune_process()  # keeps compiled programs for the next time
+    tune_process()  # keeps compiled programs on disk for the next run
     env = worldline.Env($task())
-    for warning in worldline.check_env(env).warnings:  # a problem is an error
+    for warning in worldline.check_env(env).warnings:  # a problem raises an error
         print("warning:", warning)
     result = train("$name", env, TrainConfig(steps=300_000), PPOConfig(num_worlds=64))
     print(result.folder, result.evaluation.episode_return.mean())
@@ -153,9 +153,9 @@ WALKING = Template('''\
 
     python $file
 
-checks the task, trains a policy, and leaves a run folder with a learning curve and a video;
-`worldline train $file` trains it with all options of the command line. The places to make it yours
-are marked with YOURS.
+checks the task, trains a policy, and writes a run folder with a learning curve and a video.
+`worldline train $file` trains it with all options of the command line. The word YOURS marks the
+places to change.
 """
 
 import dataclasses
@@ -170,13 +170,13 @@ from worldline.tuning import tune_process
 
 MJCF = $mjcf
 
-#: YOURS: where it stands and begins: `qpos`, joint by joint, from $stance_from.
+#: YOURS: the stance in which episodes begin: `qpos`, joint by joint, from $stance_from.
 STANCE = (
 $stance)
-#: Height of the root body over the floor then, m.
+#: Height of the root body above the floor in the stance, m.
 HEIGHT = $height
 
-#: YOURS: the body of each foot, the middle of its sole, and when it swings, as a share of a stride.
+#: YOURS: the body of each foot, the centre of its sole, and the phase of its swing in a stride.
 FEET = {
 $feet}
 $actuators_table
@@ -188,8 +188,8 @@ class $task(worldline.Task):
     It has $joints and
     $actuators.
     Observation `($nobs,)`: velocity, turning and the vertical, in the frame of the root body;
-    joints from the stance and their velocities; the last action; the speed to walk at; the gait's
-    clock.
+    joint angles relative to the stance, and their velocities; the last action; the commanded
+    speed; the gait's clock.
     Action `($nact,)`: from -1 to 1, $action_words.
     """
 
@@ -212,9 +212,9 @@ class $task(worldline.Task):
     episode_length: int = 500
     """Control steps after which an episode is truncated; 0 for no limit."""
     fastest: float = $speed
-    """YOURS: the largest speed that is commanded, m/s."""$reach
+    """YOURS: the largest commanded speed, m/s."""$reach
     gait_frequency: float = $frequency
-    """Strides a second."""
+    """Strides per second."""
     step_height: float = $step_height
     """How high a foot should swing, m."""
 
@@ -223,7 +223,7 @@ class $task(worldline.Task):
         $source
 
     def start(self, key):
-        """YOURS: where an episode begins. Now: in the stance, with some noise, and a speed."""
+        """YOURS: where an episode begins. Now: in the stance with noise; it draws a speed."""
         joints_key, velocity_key, speed_key = jax.random.split(key, 3)
         mj, qpos = self.model.mj, jnp.array(STANCE).at[2].add(0.05 * HEIGHT)
         joints = mj.jnt_qposadr[mj.jnt_type >= 2]  # hinges and slides
@@ -243,7 +243,7 @@ class $task(worldline.Task):
         return -np.ones(self.model.nu, np.float32), np.ones(self.model.nu, np.float32)
 
     def control(self, action, physics, memory):
-        """Maps an action to the controls; an action of 0 holds the stance, where servos do."""
+        """Maps an action to the controls; with servos, an action of 0 holds the stance."""
         $control
 
     def motion(self, physics):
@@ -252,13 +252,13 @@ class $task(worldline.Task):
         return physics.qvel[:3] @ frame, physics.qvel[3:6], frame[2]
 
     def swing(self, physics):
-        """How high each foot should be now, m: lifted for half of a stride."""
+        """How high each foot should be now, m; a foot is lifted for half of a stride."""
         phases = np.array([phase for _, phase in FEET.values()])
         turn = 2 * jnp.pi * (self.gait_frequency * physics.time + phases)
         return self.step_height * jnp.maximum(jnp.sin(turn), 0.0)
 
     def foot_heights(self, physics):
-        """How high each foot is over where it stands, m."""
+        """Height of each foot above its height in the stance, m."""
         ids = np.array($foot_ids)
         points = np.array([point for point, _ in FEET.values()])
         ups = physics.fields["xmat"][ids].reshape(-1, 3, 3)[:, 2]
@@ -266,7 +266,7 @@ class $task(worldline.Task):
         return physics.fields["xpos"][ids, 2] + jnp.sum(ups * points, axis=1) - floor
 
     def observe(self, physics, memory):
-        """YOURS: what the policy sees."""
+        """YOURS: what the policy observes."""
         clock = 2 * jnp.pi * self.gait_frequency * physics.time
         return jnp.concatenate([
             *self.motion(physics),
@@ -277,7 +277,7 @@ class $task(worldline.Task):
         ])
 
     def outcome(self, before, action, after, memory):
-        """YOURS: what a step is worth, and whether the episode is over."""
+        """YOURS: the reward of a step, and whether the episode is over."""
         velocity, turning, up = self.motion(after)
         error = jnp.hypot(velocity[0] - memory["speed"], velocity[1])
         misses = (self.foot_heights(after) - self.swing(after)) / self.step_height
@@ -295,7 +295,7 @@ class $task(worldline.Task):
         )
         fallen = (up[2] < 0.5) | (after.qpos[2] < STANCE[2] - 0.5 * HEIGHT)
         return worldline.Outcome(
-            reward=jnp.maximum(worth - cost, 0.0),  # so that to fall soon is never worth while
+            reward=jnp.maximum(worth - cost, 0.0),  # an early fall never pays
             terminated=fallen,
             memory=memory | {"action": action},
             metrics={"speed": velocity[0], "speed_error": error, "cost": cost},
@@ -303,10 +303,10 @@ class $task(worldline.Task):
 
 
 if __name__ == "__main__":
-    tune_process()  # keeps compiled programs for the next time
+    tune_process()  # keeps compiled programs on disk for the next run
     task = $task()
     env = worldline.Env(task)
-    for warning in worldline.check_env(env).warnings:  # a problem is an error
+    for warning in worldline.check_env(env).warnings:  # a problem raises an error
         print("warning:", warning)
     run, algorithm = TrainConfig(**task.defaults["train"]), PPOConfig(**task.defaults["ppo"])
     result = train("$name", env, run, algorithm)

@@ -1,8 +1,8 @@
 """Runs the policy of this folder, in plain MuJoCo or on a robot; writes log.npz.
 
-    python run_policy.py --command 0.5 0 0      in MuJoCo, with a command
+    python run_policy.py --command 0.5 0 0      simulates in MuJoCo, with a command
     python run_policy.py --check                repeats the episode of reference.npz, and compares
-It needs numpy, onnxruntime and mujoco. For a robot, write the four methods of `RobotIO` anew.
+It needs numpy, onnxruntime and mujoco. For a robot, rewrite the four methods of `RobotIO`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import mujoco
 import numpy as np
 import onnxruntime
 
-#: What a part measures in MuJoCo's data: by its source, of the objects that it names.
+#: The quantity of a part in MuJoCo's data, by its source, for the objects that it names.
 QUANTITIES: dict[str, Any] = {
     "joint_position": lambda *joints: np.concatenate([it.qpos for it in joints]),
     "joint_velocity": lambda *joints: np.concatenate([it.qvel for it in joints]),
@@ -35,7 +35,7 @@ class RobotIO:
     def __init__(self, contract: Any, folder: Path, start: Any) -> None:
         self.contract, file = contract, folder / contract["model"]["file"]
         if hashlib.sha256(file.read_bytes()).hexdigest() != contract["model"]["sha256"]:
-            raise SystemExit(f"refused: {file.name} is not the model of contract.json")
+            raise SystemExit(f"error: {file.name} is not the model of contract.json")
         kinds = {".xml": mujoco.MjModel.from_xml_path, ".mjb": mujoco.MjModel.from_binary_path}
         self.model = kinds[file.suffix](str(file))
         self.data, self.renderers = mujoco.MjData(self.model), dict[str, Any]()
@@ -49,11 +49,11 @@ class RobotIO:
         return joints, self.substeps * self.model.opt.timestep
 
     def read(self) -> dict[str, Any]:
-        """What is measured now: the numbers of each part by its name, in the part's unit."""
+        """The current measurements: the numbers of each part by its name, in the part's unit."""
         return {it["name"]: self._measure(**it) for it in self.contract["observation"] if it["of"]}
 
     def command(self, part: Any, step: int) -> Any:
-        """What a part commands at a control step, in the part's unit."""
+        """The command of a part at a control step, in the part's unit."""
         return part["commands"][min(step, len(part["commands"]) - 1)]
 
     def write(self, targets: Any) -> None:
@@ -76,7 +76,7 @@ class RobotIO:
 
 
 def control(contract: Any, session: Any, robot: Any) -> Any:
-    """Acts on the robot step by step; yields each action, and the observation that it answers."""
+    """Acts on the robot step by step; yields each action and its observation."""
     number = {name: np.float32(it) for name, it in contract["action"]["numbers"].items()}
     memory = {name: np.zeros((1, *it), np.float32) for name, it in contract["memory"].items()}
     base, repeat, goal = contract["action"]["base"], contract["action_repeat"], None
@@ -110,7 +110,7 @@ def control(contract: Any, session: Any, robot: Any) -> Any:
 
 
 def check(contract: Any, other: Any, robot: Any) -> None:
-    """Ends the program where contract.json, policy.onnx (`other`) and the robot disagree."""
+    """Ends the program if contract.json, policy.onnx (`other`) and the robot disagree."""
     (joints, period), known = robot.describe(), {"action", "command", "clock", *robot.read()}
     seen = [it for it in contract["observation"] if {it["name"], it["source"]} & known]
     robots = {"action": {"joints": joints}, "observation": seen, "control_period": period}
@@ -123,13 +123,13 @@ def check(contract: Any, other: Any, robot: Any) -> None:
         )
         for here, there in itertools.zip_longest(ours, theirs):
             if here != there:
-                raise SystemExit(f"refused: contract.json has {here}, and {where} {there}")
+                raise SystemExit(f"error: contract.json has {here}, but {where} has {there}")
 
 
 def main() -> None:
     """Reads the options and runs the policy."""
     options = argparse.ArgumentParser(description="Runs the policy of this folder.")
-    options.add_argument("--command", type=float, nargs="*", help="numbers, such as 0.5 0 0")
+    options.add_argument("--command", type=float, nargs="*", help="numbers, for example 0.5 0 0")
     options.add_argument("--check", action="store_true", help="compare with reference.npz")
     given, folder = options.parse_args(), Path(__file__).parent
     contract = json.loads((folder / "contract.json").read_text())
@@ -143,7 +143,7 @@ def main() -> None:
     rows: Any = {name: np.array([it[name] for it in log]) for name in log[0]}
     np.savez(folder / "log.npz", **rows)
     for name in sorted(rows.keys() & {*was.files}) if given.check else ():
-        print(f"{name}: {np.abs(np.float64(rows[name]) - was[name]).max():.1e} away at most")
+        print(f"{name}: differs by {np.abs(np.float64(rows[name]) - was[name]).max():.1e} at most")
 
 
 if __name__ == "__main__":
