@@ -152,7 +152,7 @@ def test_a_robot_without_anything_gets_a_floor_servos_and_a_stance(folder):
         "it walks on 4 legs; the stance is bent legs with the feet below the hips"
     )
     assert floor == "the model has no floor; the task adds one"
-    assert "has no actuators: it gets position servos" in actuators
+    assert "has no actuators; the task adds position servos" in actuators
     made = constants_in(written.file)
     for leg in range(4):
         hip, thigh, calf = made["STANCE"][7 + 3 * leg : 10 + 3 * leg]

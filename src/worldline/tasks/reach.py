@@ -71,9 +71,9 @@ class Reach(Task):
     """Bring the tip of an arm to a target, and keep it there.
 
     Observation `(5,)`: the elbow's angle (rad), the velocities of shoulder and elbow (rad/s), and
-    the way from tip to target, along the forearm and across it (m). Action `(2,)`: what each motor
-    gives, from -1 to 1 of its range. Reward: less the distance to the target and a cost of effort,
-    so at most 0.
+    the vector from tip to target, along and across the forearm (m). Action `(2,)`: the torque of
+    each motor, from -1 to 1 of its range. Reward: minus the distance to the target and minus a cost
+    of effort, so at most 0.
     """
 
     # What `worldline train` takes where the command line says nothing.

@@ -17,7 +17,7 @@ class Ant(UprightRunner):
     """Observation `(105,)`: height, orientation (quaternion) and eight joint angles; all fourteen
     velocities; the clipped contact force and torque on each of thirteen bodies.
 
-    Action `(8,)`: motor torques. Reward: forward velocity and a bonus for health, less costs of
+    Action `(8,)`: motor torques. Reward: forward velocity and a bonus for health, minus costs of
     control and contact. An episode terminates when the ant is not healthy.
     """
 

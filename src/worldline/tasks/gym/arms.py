@@ -19,8 +19,8 @@ class Reacher(GymTask):
     """Observation `(10,)`: cosines and sines of the two joint angles, the target's position, the
     joint velocities, and x and y of the vector from target to fingertip.
 
-    Action `(2,)`: motor torques. Reward: less the fingertip's distance to the target and a cost of
-    control. An episode never terminates.
+    Action `(2,)`: motor torques. Reward: minus the fingertip's distance to the target and minus a
+    cost of control. An episode never terminates.
     """
 
     defaults = {"train": {"steps": 1_000_000}}
@@ -80,8 +80,8 @@ class Pusher(GymTask):
     """Observation `(23,)`: seven joint angles and their velocities, then the positions of the arm's
     tip, the object and the goal.
 
-    Action `(7,)`: motor torques. Reward: less the distances from tip to object and from object to
-    goal, and a cost of control. An episode never terminates.
+    Action `(7,)`: motor torques. Reward: minus the distances from tip to object and from object to
+    goal, and minus a cost of control. An episode never terminates.
     """
 
     defaults = {"train": {"steps": 1_000_000}}

@@ -99,7 +99,8 @@ class Locomotion(NoisyStart):
     """Leave the robot's position in the world (x, or x and y) out of the observation."""
 
     position_size: ClassVar[int]
-    """How many coordinates, the first of `qpos`, are the robot's position in the world: 1 or 2."""
+    """The number of first coordinates in `qpos` that are the robot's position in the world: 1 or 2.
+    """
 
     def observe(self, physics: PhysicsState, memory: PyTree) -> Array:
         """Positions (by default without the position in the world) and velocities."""

@@ -86,7 +86,7 @@ class HumanoidBody(Locomotion):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Humanoid(HumanoidBody, UprightRunner):
-    """Run along x. Reward: velocity of the centre of mass and a bonus for health, less costs of
+    """Run along x. Reward: velocity of the centre of mass and a bonus for health, minus costs of
     control and contact. An episode terminates when the humanoid is not healthy.
     """
 
@@ -127,7 +127,7 @@ class Humanoid(HumanoidBody, UprightRunner):
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class HumanoidStandup(HumanoidBody):
     """Get up from the floor. Reward: the height of the torso, divided by the physics time step,
-    less costs of control and impact, and 1. An episode never terminates.
+    minus costs of control and impact, plus 1. An episode never terminates.
     """
 
     xml_file: str = "humanoidstandup.xml"

@@ -59,7 +59,7 @@ class InvertedDoublePendulum(NoisyStart):
     velocities clipped to 10 m/s or rad/s, and the constraint force on the cart clipped to 10 N.
 
     Action `(1,)`: force on the cart, in hundreds of newtons. Reward: a bonus while the tip is above
-    1 m, less penalties for the tip's distance from upright and for the poles' velocities; the
+    1 m, minus penalties for the tip's distance from upright and for the poles' velocities; the
     episode terminates when the tip is not above 1 m.
     """
 

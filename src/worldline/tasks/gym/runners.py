@@ -12,7 +12,7 @@ from worldline.tasks.gym.base import Camera, Runner
 class HalfCheetah(Runner):
     """Observation `(17,)`: height, pitch and six joint angles, then all nine velocities.
 
-    Action `(6,)`: motor torques, back leg then front leg. Reward: forward velocity less a cost of
+    Action `(6,)`: motor torques, back leg then front leg. Reward: forward velocity minus a cost of
     control. An episode never terminates.
     """
 
@@ -43,7 +43,7 @@ class HalfCheetah(Runner):
 class Swimmer(Runner):
     """Observation `(8,)`: heading and two joint angles, then all five velocities.
 
-    Action `(2,)`: torques of the two joints. Reward: forward velocity less a cost of control. An
+    Action `(2,)`: torques of the two joints. Reward: forward velocity minus a cost of control. An
     episode never terminates.
     """
 

@@ -17,7 +17,7 @@ class PlanarWalker(UprightRunner):
     """A torso on legs in a plane: `qpos` is x, height, pitch and the joint angles.
 
     Observation: height, pitch and joint angles, then all velocities, clipped to 10 m/s or rad/s.
-    Action: motor torques. Reward: forward velocity and a bonus for health, less a cost of control.
+    Action: motor torques. Reward: forward velocity and a bonus for health, minus a cost of control.
     An episode terminates when the walker is not healthy.
     """
 

@@ -39,11 +39,11 @@ class Memory(eqx.Module):
 class AlohaHandOver(AlohaTask):
     """Pick a box up with the left arm of ALOHA, hand it over, and bring it to a target.
 
-    Observation `(83,)`: `qpos` and `qvel` of arms, fingers and box; by how much the fingers are
-    wider than the box; top and bottom of the box; place and axes of each gripper; axes of the box;
-    the way from its target to it; the share of the episode that is over. Action `(14,)`: how to
-    move the targets of the servos. The reward of a control step is what the sum of the terms has
-    gained over its largest value before, and a little for holding the box where it should be; the
+    Observation `(83,)`: `qpos` and `qvel` of arms, fingers and box; how much wider the opening of
+    the fingers is than the box; top and bottom of the box; position and axes of each gripper; axes
+    of the box; the vector from its target to it; the elapsed share of the episode. Action `(14,)`:
+    changes of the servos' targets. The reward of a control step is the increase of the sum of the
+    terms over its largest value so far, and a little for holding the box where it should be; the
     first step has none. An episode terminates when the box is dropped, below the table or far away.
 
     The task `AlohaHandOver` of MuJoCo Playground 0.2.0.

@@ -31,14 +31,14 @@ class Memory(eqx.Module):
 class AlohaPegInsertion(AlohaTask):
     """Lift a socket with the left arm of ALOHA and a peg with the right one, and insert the peg.
 
-    Observation `(82,)`: `qpos` and `qvel` of arms, fingers, socket and peg; the places of the left
-    gripper, the socket, the right gripper, the peg, the socket's entrance and the peg's end; the
-    vertical as seen by socket and peg. Action `(14,)`: how to move the targets of the servos. The
-    reward is the sum of the terms over that of their weights. An episode terminates when the socket
-    or the peg is far away.
+    Observation `(82,)`: `qpos` and `qvel` of arms, fingers, socket and peg; the positions of the
+    left gripper, the socket, the right gripper, the peg, the socket's entrance and the peg's end;
+    the vertical as seen by socket and peg. Action `(14,)`: changes of the servos' targets. The
+    reward is the sum of the terms divided by the sum of their weights. An episode terminates when
+    the socket or the peg is far away.
 
-    The task `AlohaSinglePegInsertion` of MuJoCo Playground 0.2.0, which trains it with each action
-    taken for two control steps: `action_repeat=2`.
+    The task `AlohaSinglePegInsertion` of MuJoCo Playground 0.2.0, which repeats each action for two
+    control steps in training: `action_repeat=2`.
     """
 
     episode_length: Number = 1000

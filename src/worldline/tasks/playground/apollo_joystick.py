@@ -36,14 +36,14 @@ _COLLISIONS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ApolloJoystickFlat(HumanoidTask):
-    """Follow commanded velocities with Apptronik's Apollo on flat ground, between knocks.
+    """Follow commanded velocities with Apptronik's Apollo on flat ground, with random pushes.
 
     Observation: a dict. `state` `(112,)`, with noise: linear and angular velocity and the direction
     of gravity in the frame of the IMU, the command, joint angles from home and their velocities,
     the action before the last, cosine and sine of the phase of each foot. `privileged_state`
     `(224,)`: `state`; without noise the angular velocity, gravity, the linear velocity, joints, the
-    forces of the motors, place and orientation of the base. Action `(32,)`: where to hold the
-    joints, about home. An episode terminates when the torso is upside down.
+    forces of the motors, place and orientation of the base. Action `(32,)`: target angles of the
+    joints, relative to home. An episode terminates when the torso is upside down.
 
     The task `ApolloJoystickFlatTerrain` of MuJoCo Playground 0.2.0.
     """
@@ -88,7 +88,8 @@ class ApolloJoystickFlat(HumanoidTask):
     termination_weight: Finite = 0.0
     """Weight of the end of an episode by a fall."""
     pose_weight: Finite = -1.0
-    """Weight of the squared way of joints from home, rad^2, those of a stride less."""
+    """Weight of the squared distance of joints from home, rad^2, with smaller weights for the
+    joints of a stride."""
     collision_weight: Finite = -1.0
     """Weight of parts of the body that touch each other."""
 

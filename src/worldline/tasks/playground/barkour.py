@@ -90,12 +90,13 @@ class Memory(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BarkourJoystick(ServoTask):
-    """Follow commanded velocities with Google's Barkour robot on flat ground, between kicks.
+    """Follow commanded velocities with Google's Barkour robot on flat ground, with random kicks.
 
     Observation `(465,)`: the last 15 control steps, newest first, each with noise: how it turns
     about its vertical, the direction of that vertical, the command, joint angles from home, the
-    action before the last. Action `(12,)`: where to hold the joints, about home. An episode
-    terminates when the robot is upside down, its torso is low, or a joint is beyond its limits.
+    action before the last. Action `(12,)`: target angles of the joints, relative to home. An
+    episode terminates when the robot is upside down, its torso is low, or a joint is beyond its
+    limits.
 
     The task `BarkourJoystick` of MuJoCo Playground 0.2.0.
     """
@@ -117,7 +118,7 @@ class BarkourJoystick(ServoTask):
     noise: NotNegative = 0.05
     """Largest noise on each number observed."""
     history_length: Count = 15
-    """How many control steps are observed."""
+    """The number of observed control steps."""
     lowest_command: tuple[float, float, float] = (-0.6, -0.8, -0.7)
     """Lowest command: forward and left, m/s, and turning left, rad/s."""
     highest_command: tuple[float, float, float] = (1.5, 0.8, 0.7)
@@ -133,7 +134,7 @@ class BarkourJoystick(ServoTask):
     tracking_sigma: Positive = 0.25
     """Squared error of velocity at which `exp(-1)` of its reward is left, (m/s)^2, (rad/s)^2."""
     least_air_time: NotNegative = 0.1
-    """Time in the air from which a step is worth something, s."""
+    """Shortest time of a foot in the air that is rewarded, s."""
     tracking_lin_vel_weight: Finite = 1.5
     """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.8
@@ -149,7 +150,7 @@ class BarkourJoystick(ServoTask):
     action_rate_weight: Finite = -0.1
     """Weight of the squared change of the action."""
     stand_still_weight: Finite = -0.5
-    """Weight of the way of joints from home, rad, under commands of which less than 0.1 of the
+    """Weight of the distance of joints from home, rad, under commands of which less than 0.1 of the
     horizontal direction is to the left; Playground means those to stand."""
     termination_weight: Finite = -1.0
     """Weight of the end of an episode while a command is new."""

@@ -26,15 +26,15 @@ _LEG = (1.0, 1.0, 0.01, 0.01, 1.0, 1.0)
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BerkeleyJoystickFlat(HumanoidJoystick):
-    """Follow commanded velocities with a Berkeley Humanoid on flat ground, between knocks.
+    """Follow commanded velocities with a Berkeley Humanoid on flat ground, with random pushes.
 
     Observation: a dict. `state` `(52,)`, with noise: linear and angular velocity and the direction
     of gravity in the frame of the IMU, the command, joint angles from home and their velocities,
     the action before the last, cosine and sine of the phase of each foot. `privileged_state`
     `(114,)`: `state`; without noise the angular velocity, the acceleration, gravity, both
     velocities, joints, the height of the torso, the forces of the motors, which feet touch the
-    ground, their velocities and times in the air. Action `(12,)`: where to hold the joints, about
-    home. An episode terminates when the torso is upside down.
+    ground, their velocities and times in the air. Action `(12,)`: target angles of the joints,
+    relative to home. An episode terminates when the torso is upside down.
 
     The task `BerkeleyHumanoidJoystickFlatTerrain` of MuJoCo Playground 0.2.0.
     """
@@ -64,8 +64,8 @@ class BerkeleyJoystickFlat(HumanoidJoystick):
     termination_weight: Finite = -1.0
     """Weight of the end of an episode by a fall."""
     joint_deviation_hip_weight: Finite = -0.25
-    """Weight of the way of the hips from home, sideways and about their axes, rad, when commanded
-    to go sideways."""
+    """Weight of the distance of the hips from home, sideways and about their axes, rad, when
+    commanded to go sideways."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force")
@@ -104,7 +104,8 @@ class BerkeleyJoystickFlat(HumanoidJoystick):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BerkeleyJoystickRough(BerkeleyJoystickFlat):
-    """Follow commanded velocities with it on rough ground; see `BerkeleyJoystickFlat`.
+    """Follow commanded velocities with a Berkeley Humanoid on rough ground; see
+    `BerkeleyJoystickFlat`.
 
     The task `BerkeleyHumanoidJoystickRoughTerrain` of MuJoCo Playground 0.2.0.
     """

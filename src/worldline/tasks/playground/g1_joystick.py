@@ -42,15 +42,16 @@ _TANGLES = ("right_foot_left_foot", "left_foot_right_shin", "right_foot_left_shi
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class G1JoystickFlat(HumanoidJoystick):
-    """Follow commanded velocities with a Unitree G1 on flat ground, between knocks.
+    """Follow commanded velocities with a Unitree G1 on flat ground, with random pushes.
 
     Observation: a dict. `state` `(103,)`, with noise: linear and angular velocity and the direction
     of gravity in the frame of the pelvis, the command, joint angles from home and their velocities,
     the action before the last, cosine and sine of the phase of each foot. `privileged_state`
     `(216,)`: `state`; without noise the angular velocity, the acceleration, gravity, both
     velocities, joints, the height of the pelvis, the forces of the motors, which feet touch the
-    ground, their velocities and times in the air. Action `(29,)`: where to hold the joints, about
-    home. An episode terminates when the torso is upside down, or a foot touches the other leg.
+    ground, their velocities and times in the air. Action `(29,)`: target angles of the joints,
+    relative to home. An episode terminates when the torso is upside down, or a foot touches the
+    other leg.
 
     The task `G1JoystickFlatTerrain` of MuJoCo Playground 0.2.0.
     """
@@ -78,7 +79,7 @@ class G1JoystickFlat(HumanoidJoystick):
     dof_acc_weight: Finite = 0.0
     """Weight of the squared accelerations of joints, (rad/s^2)^2."""
     stand_still_weight: Finite = -1.0
-    """Weight of the way of joints from home, rad, when commanded to stand."""
+    """Weight of the distance of joints from home, rad, when commanded to stand."""
     termination_weight: Finite = -100.0
     """Weight of the end of an episode by a fall."""
     collision_weight: Finite = -0.1
@@ -86,7 +87,7 @@ class G1JoystickFlat(HumanoidJoystick):
     contact_force_weight: Finite = -0.01
     """Weight of vertical forces on feet beyond the largest one, N."""
     pose_weight: Finite = -0.1
-    """Weight of the squared way of joints from home, rad^2."""
+    """Weight of the squared distance of joints from home, rad^2."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     keyframe = "knees_bent"

@@ -42,7 +42,7 @@ class Go1Getup(Go1Task):
     in the frame of the IMU, joint angles from home and their velocities, the action before the
     last. `privileged_state` `(91,)`: `state`; without noise the angular velocity, the acceleration,
     the linear velocity, the angular one along the world's axes, joints, the forces of the motors,
-    the height. Action `(12,)`: how far to move the joints from where they are. An episode
+    the height. Action `(12,)`: changes of the joints from their current angles. An episode
     terminates when the motors take more power than allowed, by default never.
 
     The task `Go1Getup` of MuJoCo Playground 0.2.0.

@@ -46,7 +46,7 @@ class Go1Handstand(Go1Task):
     of gravity in the frame of the IMU, joint angles from home and their velocities, the action
     before the last. `privileged_state` `(94,)`: `state`; without noise the angular velocity, the
     acceleration, the linear velocity, the angular one along the world's axes, joints, the forces of
-    the motors, the height. Action `(12,)`: how far to move the targets of the joints. An episode
+    the motors, the height. Action `(12,)`: changes of the joints' targets. An episode
     terminates when the robot is upside down, or touches the ground with its front legs above
     the feet.
 
@@ -85,7 +85,7 @@ class Go1Handstand(Go1Task):
     torques_weight: Finite = 0.0
     """Weight of the squared forces of the motors, (N m)^2."""
     pose_weight: Finite = -0.1
-    """Weight of the squared way from home of the joints of the legs in the air, rad^2."""
+    """Weight of the squared distance from home of the joints of the legs in the air, rad^2."""
     stay_still_weight: Finite = 0.0
     """Weight of the squared velocities along the ground and about the torso's vertical."""
     energy_weight: Finite = 0.0
@@ -208,7 +208,7 @@ class Go1Handstand(Go1Task):
 class Go1Footstand(Go1Handstand):
     """Stand on the hind feet of a Unitree Go1; see `Go1Handstand`.
 
-    As in Playground, it is the front legs that must not touch the ground here, too.
+    As in Playground, the front legs must not touch the ground here either.
 
     The task `Go1Footstand` of MuJoCo Playground 0.2.0.
     """

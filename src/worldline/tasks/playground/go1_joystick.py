@@ -32,7 +32,8 @@ class Go1JoystickFlat(Go1Task, JoystickTask):
     before the last, the command. `privileged_state` `(123,)`: `state`; without noise the angular
     velocity, the acceleration, gravity, both velocities, joints; the forces of the motors, which
     feet touched the ground before, their velocities and times in the air, the push. Action `(12,)`:
-    where to hold the joints, about home. An episode terminates when the robot is upside down.
+    target angles of the joints, relative to home. An episode terminates when the robot is upside
+    down.
 
     The task `Go1JoystickFlatTerrain` of MuJoCo Playground 0.2.0.
     """
@@ -70,7 +71,7 @@ class Go1JoystickFlat(Go1Task, JoystickTask):
     termination_weight: Finite = -1.0
     """Weight of the end of an episode by a fall."""
     stand_still_weight: Finite = -1.0
-    """Weight of the way of joints from home, rad, when commanded to stand."""
+    """Weight of the distance of joints from home, rad, when commanded to stand."""
     torques_weight: Finite = -0.0002
     """Weight of the motors' forces, N m."""
     action_rate_weight: Finite = -0.01

@@ -67,7 +67,7 @@ class H1Task(LeggedTask):
     vertical_noise: NotNegative = 0.05
     """Largest noise on the direction of the vertical."""
     history_length: Count
-    """How many control steps the observed errors and velocities of the joints go back."""
+    """The number of control steps of observed errors and velocities of the joints."""
     gaits: tuple[str, ...]
     """Gaits to draw one of in each episode: `walk`, `jump`."""
     gait_frequency: tuple[float, float]
@@ -77,7 +77,7 @@ class H1Task(LeggedTask):
     upright_limit: Finite = 0.85
     """The vertical component of the torso's own vertical below which an episode terminates."""
     early_termination: bool = True
-    """Whether it does."""
+    """Whether a tilt beyond `upright_limit` ends an episode."""
 
     file = "locomotion/h1/xmls/scene_mjx_feetonly.xml"
     fields = ("sensordata", "site_xpos")

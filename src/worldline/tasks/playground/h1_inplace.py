@@ -20,12 +20,12 @@ class H1InplaceGaitTracking(H1Task):
     """Move the feet of a Unitree H1 at the phases and heights of a gait, on the spot.
 
     Observation `(186,)`: with noise the angular velocity, the vertical, joint angles from home and
-    their velocities; the action before the last; without noise the velocities of joints, and how
-    far they were from their targets, in the last control steps; which feet touch the ground;
-    cosine and sine of the phase of each foot; frequency, number and height of the gait. Action
-    `(19,)`: where to hold the joints, about home. Reward: the term `feet_phase`, times
-    `exp(0.2 x)` of the sum of the others, times the control time step. An episode terminates when
-    the torso tilts or a joint is beyond the range of its servo.
+    their velocities; the action before the last; without noise the velocities of joints, and their
+    position errors, in the last control steps; which feet touch the ground; cosine and sine of the
+    phase of each foot; frequency, number and height of the gait. Action `(19,)`: target angles of
+    the joints, relative to home. Reward: the term `feet_phase`, times `exp(0.2 x)` of the sum of
+    the others, times the control time step. An episode terminates when the torso tilts or a joint
+    is beyond the range of its servo.
 
     The task `H1InplaceGaitTracking` of MuJoCo Playground 0.2.0.
     """
@@ -33,7 +33,7 @@ class H1InplaceGaitTracking(H1Task):
     action_scale: Positive = 0.6
     """How far an action of 1 moves the target of a joint from home, rad."""
     history_length: Count = 3
-    """How many control steps the observed errors and velocities of the joints go back."""
+    """The number of control steps of observed errors and velocities of the joints."""
     gaits: tuple[str, ...] = ("walk", "jump")
     """Gaits to draw one of in each episode: `walk`, `jump`."""
     gait_frequency: tuple[float, float] = (0.5, 4.0)
@@ -43,7 +43,7 @@ class H1InplaceGaitTracking(H1Task):
     feet_phase_weight: Finite = 2.0
     """Weight of the reward for feet at the heights of the gait."""
     pose_weight: Finite = -0.5
-    """Weight of the squared way of joints from home, rad^2, but for those of a stride."""
+    """Weight of the squared distance of joints from home, rad^2, except the joints of a stride."""
     ang_vel_weight: Finite = -0.5
     """Weight of the squared angular velocity, (rad/s)^2."""
     lin_vel_weight: Finite = -0.5

@@ -34,10 +34,10 @@ class H1JoystickGaitTracking(H1Task):
 
     Observation `(113,)`: with noise the angular velocity, the vertical, joint angles from home and
     their velocities; the action before the last, the command; without noise the velocities of
-    joints, and how far they were from their targets, in the last control steps; which feet touch
-    the ground; cosine and sine of the phase of each foot; frequency, number and height of the gait.
-    Action `(19,)`: how far to move the targets of the joints. An episode terminates when the torso
-    tilts or a joint is beyond the range of its servo.
+    joints, and their position errors, in the last control steps; which feet touch the ground;
+    cosine and sine of the phase of each foot; frequency, number and height of the gait. Action
+    `(19,)`: changes of the joints' targets. An episode terminates when the torso tilts or a joint
+    is beyond the range of its servo.
 
     The task `H1JoystickGaitTracking` of MuJoCo Playground 0.2.0.
     """
@@ -47,7 +47,7 @@ class H1JoystickGaitTracking(H1Task):
     noise_level: NotNegative = 0.6
     """Factor for all noise of the observation; 0: no noise."""
     history_length: Count = 1
-    """How many control steps the observed errors and velocities of the joints go back."""
+    """The number of control steps of observed errors and velocities of the joints."""
     lowest_command: tuple[float, float, float] = (-1.5, -0.5, -1.0)
     """Lowest command: forward and left, m/s, and turning left, rad/s."""
     highest_command: tuple[float, float, float] = (1.5, 0.5, 1.0)
@@ -65,7 +65,7 @@ class H1JoystickGaitTracking(H1Task):
     phase_sigma: Positive = 0.01
     """Squared error of the feet's heights at which `exp(-1)` of its reward is left, m^2."""
     least_air_time: NotNegative = 0.1
-    """Time in the air from which a step is worth something, s."""
+    """Shortest time of a foot in the air that is rewarded, s."""
     feet_phase_weight: Finite = 5.0
     """Weight of the reward for feet at the heights of the gait."""
     tracking_lin_vel_weight: Finite = 3.5
@@ -80,7 +80,7 @@ class H1JoystickGaitTracking(H1Task):
     lin_vel_z_weight: Finite = 0.0
     """Weight of the squared vertical velocity, (m/s)^2, in the gait `jump`."""
     pose_weight: Finite = -2.5
-    """Weight of the squared way of joints from home, rad^2, but for those of a stride."""
+    """Weight of the squared distance of joints from home, rad^2, except the joints of a stride."""
     foot_slip_weight: Finite = 0.0
     """Weight of the squared velocities of feet on the ground, (m/s)^2."""
     action_rate_weight: Finite = -0.01

@@ -48,7 +48,7 @@ class Stride(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class HumanoidTask(LeggedTask):
-    """A task in which a humanoid follows commanded velocities, and gets knocks."""
+    """A task in which a humanoid follows commanded velocities under random pushes."""
 
     episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
@@ -65,11 +65,11 @@ class HumanoidTask(LeggedTask):
     gyro_noise: NotNegative = 0.2
     """Largest noise on the angular velocity, rad/s."""
     pushed: bool = True
-    """Whether the robot gets a knock now and then, which changes its velocity at once."""
+    """Whether the robot is pushed at random times; a push changes its velocity at once."""
     push_wait: tuple[float, float] = (5.0, 10.0)
     """Shortest and longest time from one push to the next, s."""
     push_speed: tuple[float, float] = (0.1, 2.0)
-    """What a knock adds to the robot's speed: lowest and highest, m/s."""
+    """The speed that a push adds to the robot's velocity: lowest and highest, m/s."""
     gait_frequency: tuple[float, float] = (1.25, 1.5)
     """Steps a second: lowest and highest, Hz."""
     swing_height: Positive

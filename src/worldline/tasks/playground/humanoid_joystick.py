@@ -42,7 +42,7 @@ class HumanoidJoystick(HumanoidTask):
     standing_height: Positive
     """Height of the base when the robot stands, m."""
     air_times: tuple[float, float] = (0.2, 0.5)
-    """Time in the air from which a step is worth something, and up to which, s."""
+    """Shortest and longest time of a foot in the air that is rewarded, s."""
     tracking_lin_vel_weight: Finite = 1.0
     """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.5
@@ -72,19 +72,20 @@ class HumanoidJoystick(HumanoidTask):
     feet_phase_weight: Finite = 1.0
     """Weight of the reward for feet at the heights of the gait."""
     stand_still_weight: Finite = 0.0
-    """Weight of the way of joints from home, rad, when commanded to stand."""
+    """Weight of the distance of joints from home, rad, when commanded to stand."""
     alive_weight: Finite = 0.0
     """Weight of the reward for each control step."""
     termination_weight: Finite = 0.0
     """Weight of the end of an episode by a fall."""
     joint_deviation_knee_weight: Finite = -0.1
-    """Weight of the way of the knees from home, rad."""
+    """Weight of the distance of the knees from home, rad."""
     joint_deviation_hip_weight: Finite = -0.25
-    """Weight of the way of the hips from home, sideways and about their axes, rad."""
+    """Weight of the distance of the hips from home, sideways and about their axes, rad."""
     dof_pos_limits_weight: Finite = -1.0
     """Weight of how far joints are beyond their soft limits, rad."""
     pose_weight: Finite = -1.0
-    """Weight of the squared way of joints from home, rad^2, those of a stride less."""
+    """Weight of the squared distance of joints from home, rad^2, with smaller weights for the
+    joints of a stride."""
 
     hips: ClassVar[tuple[str, ...]]
     """The joints that turn the legs sideways and about their axes."""

@@ -41,7 +41,7 @@ class JoystickTask(LeggedTask):
     """A task in which a robot follows commanded velocities, and may be pushed."""
 
     pushed: bool = False
-    """Whether the robot is pushed now and then."""
+    """Whether the robot is pushed at random times."""
     push_speed: tuple[float, float] = (0.0, 3.0)
     """What a push adds to the robot's speed: lowest and highest, m/s."""
     push_duration: tuple[float, float] = (0.05, 0.2)
@@ -53,7 +53,7 @@ class JoystickTask(LeggedTask):
     swing_height: Positive
     """How high a foot should swing, m."""
     least_air_time: NotNegative = 0.1
-    """Time in the air from which a step is worth something, s."""
+    """Shortest time of a foot in the air that is rewarded, s."""
 
     @abc.abstractmethod
     def first_command(self, key: Key) -> Command:

@@ -55,9 +55,9 @@ class LeapTask(ManipulationTask):
     joint_spread: NotNegative = 0.1
     """Standard deviation of the joints from home at a start, rad."""
     cube_place: tuple[float, float, float] = (0.1, 0.0, 0.05)
-    """Where the cube starts, about, m."""
+    """Mean start position of the cube, m."""
     cube_range: NotNegative = 0.01
-    """How far from there along each axis, m."""
+    """Largest distance from there along each axis, m."""
     lowest_cube: Finite = -0.05
     """Height of the cube below which it has fallen and an episode terminates, m."""
 
@@ -138,7 +138,7 @@ class LeapTask(ManipulationTask):
         return jnp.concatenate([self.sensor(physics, f"{tip}_position") for tip in FINGERTIPS])
 
     def cube_from_palm(self, physics: PhysicsState) -> Array:
-        """The way from the cube to the palm, `(3,)`, m."""
+        """The vector from the cube to the palm, `(3,)`, m."""
         return self.sensor(physics, "palm_position") - self.sensor(physics, "cube_position")
 
     def fallen(self, physics: PhysicsState) -> Array:

@@ -56,12 +56,12 @@ class Memory(eqx.Module):
 class LeapCubeReorient(LeapTask):
     """Turn a cube in a LEAP hand to a goal orientation, then to the next, without dropping it.
 
-    Observation: a dict. `state` `(57,)`, with noise: joint angles, how far they are from their
-    targets, the way from the cube to the palm, the cube's axes as seen from the goal, the action
-    before the last. `privileged_state` `(128,)`: `state`; without noise joint angles, their
-    velocities, the places of the fingertips, the way from the cube to the palm, the cube's axes as
-    seen from the goal, its velocities, direction and force of a jolt. Action `(16,)`: how to move
-    the targets of the joints. An episode terminates when the cube falls.
+    Observation: a dict. `state` `(57,)`, with noise: joint angles, their position errors, the
+    vector from the cube to the palm, the cube's axes as seen from the goal, the action before the
+    last. `privileged_state` `(128,)`: `state`; without noise joint angles, their velocities, the
+    positions of the fingertips, the vector from the cube to the palm, the cube's axes as seen from
+    the goal, its velocities, direction and force of a push. Action `(16,)`: changes of
+    the joints' targets. An episode terminates when the cube falls.
 
     The task `LeapCubeReorient` of MuJoCo Playground 0.2.0.
     """
@@ -76,7 +76,7 @@ class LeapCubeReorient(LeapTask):
     """The share of the new target in the target of the servos; the rest is the target of the last
     step."""
     history_length: Count = 1
-    """How many control steps of errors `state` holds, newest first."""
+    """The number of control steps of errors in `state`, newest first."""
     cube_noise: NotNegative = 0.02
     """Largest noise on the place of the cube, m."""
     turn_noise: NotNegative = 0.1
@@ -89,11 +89,11 @@ class LeapCubeReorient(LeapTask):
     """Half of the angular velocity of a goal after a success about each of its axes, about,
     rad/s."""
     goal_speed_range: NotNegative = 2.0
-    """How far from there, rad/s."""
+    """Largest difference from there, rad/s."""
     goal_slowing: Share = 0.8
     """Factor of this speed after each control step."""
     jolted: bool = False
-    """Whether the cube gets jolts."""
+    """Whether the cube is pushed at random times."""
     jolt_velocity: tuple[float, float] = (0.0, 3.0)
     """What a jolt adds to the cube's velocity: least and most, m/s."""
     jolt_spin: tuple[float, float] = (0.0, 0.5)
@@ -111,7 +111,7 @@ class LeapCubeReorient(LeapTask):
     termination_weight: Finite = -100.0
     """Weight of a cube that falls."""
     hand_pose_weight: Finite = -0.5
-    """Weight of the squared way of joints from home, rad^2."""
+    """Weight of the squared distance of joints from home, rad^2."""
     action_rate_weight: Finite = -0.001
     """Weight of the squared first and second differences of actions."""
     joint_vel_weight: Finite = 0.0

@@ -39,12 +39,13 @@ class Memory(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class LeapCubeRotateZ(LeapTask):
-    """Spin a cube about the vertical on the palm of a LEAP hand, as fast as may be.
+    """Spin a cube about the vertical on the palm of a LEAP hand, as fast as possible.
 
     Observation: a dict. `state` `(32,)`: joint angles with noise, the action before the last.
     `privileged_state` `(105,)`: both; without noise joint angles, their velocities, the forces of
-    the motors, the places of the fingertips, the way from the cube to the palm, the cube's
-    orientation and velocities. Action `(16,)`: where to hold the joints, about home. An episode
+    the motors, the positions of the fingertips, the vector from the cube to the palm, the cube's
+    orientation and velocities. Action `(16,)`: target angles of the joints, relative to home. An
+    episode
     terminates when the cube falls.
 
     The task `LeapCubeRotateZAxis` of MuJoCo Playground 0.2.0.
@@ -55,13 +56,13 @@ class LeapCubeRotateZ(LeapTask):
     action_scale: Positive = 0.6
     """How far an action of 1 moves the target of a joint from home, rad."""
     history_length: Count = 1
-    """How many control steps `state` holds, newest first."""
+    """The number of control steps in `state`, newest first."""
     angvel_weight: Finite = 1.0
     """Weight of the reward for the cube's angular velocity about the vertical, rad/s."""
     linvel_weight: Finite = 0.0
     """Weight of the sum of the sizes of its velocity along each axis, m/s."""
     pose_weight: Finite = 0.0
-    """Weight of the squared way of joints from home, rad^2."""
+    """Weight of the squared distance of joints from home, rad^2."""
     torques_weight: Finite = 0.0
     """Weight of the squared forces of the motors, (N m)^2."""
     energy_weight: Finite = 0.0

@@ -72,8 +72,8 @@ class LeggedTask(WalkingTask):
     Its fields named `<term>_weight` are the weights of the terms of its reward. A term's weighted
     value is the metric `reward/<term>`; the reward is their sum times the control time step.
 
-    As in MuJoCo Playground, what a policy sees of positions, velocities and forces is what the last
-    physics step computed, one physics step behind the state.
+    As in MuJoCo Playground, the positions, velocities and forces in the observation are those that
+    the last physics step computed, one physics step behind the state.
     """
 
     defaults = {

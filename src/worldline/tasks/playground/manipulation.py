@@ -29,8 +29,8 @@ class ManipulationTask(Task):
     Its fields named `<term>_weight` are the weights of the terms of its reward; a term's weighted
     value is the metric `reward/<term>`.
 
-    As in MuJoCo Playground, what a policy sees of positions, velocities and forces is what the last
-    physics step computed, one physics step behind the state.
+    As in MuJoCo Playground, the positions, velocities and forces in the observation are those that
+    the last physics step computed, one physics step behind the state.
     """
 
     control_timestep: Positive
@@ -38,7 +38,7 @@ class ManipulationTask(Task):
     physics_timestep: Positive
     """The model's time step, s."""
     action_scale: Positive
-    """What an action of 1 is worth, in the unit of the servos."""
+    """Effect of an action of 1, in the unit of the servos."""
 
     refresh = False
 

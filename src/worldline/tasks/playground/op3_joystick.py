@@ -42,8 +42,8 @@ class Op3Joystick(ServoTask):
 
     Observation `(147,)`: the last 3 control steps, newest first, each with noise: the angular
     velocity, the vertical, the command, joint angles from home, the action before the last. Action
-    `(20,)`: where to hold the joints, about home. An episode terminates when the torso tilts or is
-    low, or a joint is beyond the range of its servo.
+    `(20,)`: target angles of the joints, relative to home. An episode terminates when the torso
+    tilts or is low, or a joint is beyond the range of its servo.
 
     The task `Op3Joystick` of MuJoCo Playground 0.2.0.
     """
@@ -59,7 +59,7 @@ class Op3Joystick(ServoTask):
     noise: NotNegative = 0.05
     """Largest noise on each number observed."""
     history_length: Count = 3
-    """How many control steps are observed."""
+    """The number of observed control steps."""
     lowest_command: tuple[float, float, float] = (-0.6, -0.8, -0.7)
     """Lowest command: forward and left, m/s, and turning left, rad/s."""
     highest_command: tuple[float, float, float] = (1.5, 0.8, 0.7)
@@ -73,7 +73,7 @@ class Op3Joystick(ServoTask):
     lowest_torso: NotNegative = 0.21
     """Height of the torso below which an episode terminates, m."""
     early_termination: bool = True
-    """Whether it does for the tilt or the height of the torso."""
+    """Whether the tilt or the height of the torso ends an episode."""
     swing_height: Positive = 0.07
     """How high a foot should swing, m."""
     tracking_sigma: Positive = 0.25

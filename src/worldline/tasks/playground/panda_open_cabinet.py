@@ -37,10 +37,10 @@ class Memory(eqx.Module):
 class PandaOpenCabinet(PandaTask):
     """Pull a drawer open by its handle with a Franka Emika Panda, which starts upright.
 
-    Observation `(55,)`: `qpos` and `qvel` of arm, fingers and drawer; place and axes of the
-    gripper; axes of the handle; the way from the gripper to the handle, and from there to its
-    target; by how much its axes are off; how far the joints are from the targets of the servos.
-    Action `(8,)`: how to move these targets. An episode does not terminate, since the drawer cannot
+    Observation `(55,)`: `qpos` and `qvel` of arm, fingers and drawer; position and axes of the
+    gripper; axes of the handle; the vectors from the gripper to the handle, and from the handle to
+    its target; the error of its axes; the differences of the joints from the servos' targets.
+    Action `(8,)`: changes of these targets. An episode does not terminate, since the drawer cannot
     leave its rail.
 
     The task `PandaOpenCabinet` of MuJoCo Playground 0.2.0.
@@ -52,7 +52,7 @@ class PandaOpenCabinet(PandaTask):
     target: tuple[float, float, float] = (0.3, 0.0, 0.5)
     """The mean position of the handle's target, m."""
     target_range: NotNegative = 0.1
-    """How far from there along x, m."""
+    """Largest distance from there along x, m."""
     no_barrier_collision_weight: Finite = 0.25
     """Weight of the reward for a hand that stays in front of the cabinet."""
 

@@ -36,16 +36,17 @@ class Memory(eqx.Module):
 class PandaPickCube(PandaCubeTask):
     """Bring a cube to a place in the air with a Franka Emika Panda.
 
-    Observation `(66,)`: `qpos` and `qvel` of arm, fingers and cube; place and axes of the gripper;
-    axes of the cube; the way from the gripper to the cube, and from there to its target; by how
-    much its axes are off; how far the joints are from the targets of the servos. Action `(8,)`: how
-    to move these targets. An episode terminates when the cube is below the floor or far away.
+    Observation `(66,)`: `qpos` and `qvel` of arm, fingers and cube; position and axes of the
+    gripper; axes of the cube; the vectors from the gripper to the cube, and from the cube to its
+    target; the error of its axes; the differences of the joints from the servos' targets. Action
+    `(8,)`: changes of these targets. An episode terminates when the cube is below the floor or far
+    away.
 
     The task `PandaPickCube` of MuJoCo Playground 0.2.0.
     """
 
     cube_range: tuple[float, float] = (0.2, 0.2)
-    """How far the cube starts from its place in the model, along x and y, m."""
+    """Largest distance of the cube from its position in the model at a start, along x and y, m."""
     lowest_target: tuple[float, float, float] = (-0.2, -0.2, 0.2)
     """Smallest displacement of the cube's target from its position in the model, m."""
     highest_target: tuple[float, float, float] = (0.2, 0.2, 0.4)

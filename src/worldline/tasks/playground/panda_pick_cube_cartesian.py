@@ -52,12 +52,12 @@ class PandaPickCubeCartesian(PandaCubeTask):
     """Lift a cube with a Franka Emika Panda whose gripper points down and moves along y and z.
 
     Observation `(70,)`: as in `PandaPickCube`; whether the last action led out of the arm's reach,
-    and that action. Action `(3,)`: how to move the gripper along y and z; below 0 the fingers
-    close, otherwise they open. The reward of a control step is what the sum of the terms has gained
-    over its largest value before; the first step has none. An episode terminates when the cube is
-    at its target, below the floor or far away.
+    and that action. Action `(3,)`: changes of the gripper's position along y and z; and a number
+    that closes the fingers below 0, and opens them otherwise. The reward of a control step is the
+    increase of the sum of the terms over its largest value so far; the first step has none. An
+    episode terminates when the cube is at its target, below the floor or far away.
 
-    The task `PandaPickCubeCartesian` of MuJoCo Playground 0.2.0, seen by numbers.
+    The task `PandaPickCubeCartesian` of MuJoCo Playground 0.2.0, with numbers as observation.
     """
 
     episode_length: Number = 200
@@ -73,10 +73,9 @@ class PandaPickCubeCartesian(PandaCubeTask):
     highest_tip: tuple[float, float, float] = (0.77, 0.32, 0.5)
     """The largest coordinates of the gripper's target, m."""
     sag: Finite = 0.03
-    """How much nearer than the gripper's target, along x, the gripper itself is, m: the servos
-    yield."""
+    """How much closer along x the gripper is than its target, m, because the servos yield."""
     cube_range: NotNegative = 0.05
-    """How far the cube starts from the middle along y, m."""
+    """Largest distance of the cube from the middle at a start, along y, m."""
     cube_height: Finite = 0.0
     """Height of the cube's centre at a start, m. Half of the cube is in the floor, which pushes it
     up."""
@@ -89,7 +88,7 @@ class PandaPickCubeCartesian(PandaCubeTask):
     grasped_probability: Share = 0.05
     """Probability that an episode starts with the cube in the hand, which helps exploration."""
     finger_delays: Count = 1
-    """How many delays of the fingers' action there are, 0 control steps among them."""
+    """The number of possible delays of the fingers' action, including 0 control steps."""
     robot_target_qpos_weight: Finite = 0.0
     """Weight of the reward for an arm near its start."""
     action_rate_weight: Finite = -0.0005

@@ -65,17 +65,18 @@ class Memory(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RobotiqPushCube(ManipulationTask):
-    """Push a box to where it should be, turned as it should be, with a Panda and a Robotiq gripper.
+    """Push a box to a target position and orientation with a Panda and a Robotiq gripper.
 
-    Observation `(48,)`, late and with noise: place and axes of the target, the action before the
-    last, joint angles and their velocities, place and axes of the gripper, axes and place of the
-    box. Action `(7,)`: torques, which are late as well. A target that was held is followed by
-    another, further away. The reward is that of all terms over the sum of their weights, and more
-    at a target, times the control time step. An episode terminates when the box or the gripper
-    leaves the workspace, when the hand touches the floor or the wall, and near a joint's limit.
+    Observation `(48,)`, with delay and noise: position and axes of the target, the action before
+    the last, joint angles and their velocities, position and axes of the gripper, axes and position
+    of the box. Action `(7,)`: torques, which are delayed too. When a target was held, another
+    target follows, further away. The reward is the sum of all terms divided by the sum of their
+    weights, plus rewards at a target, times the control time step. An episode terminates when the
+    box or the gripper leaves the workspace, when the hand touches the floor or the wall, and near a
+    joint's limit.
 
-    The task `PandaRobotiqPushCube` of MuJoCo Playground 0.2.0, which trains it with each action
-    taken for four control steps: `action_repeat=4`.
+    The task `PandaRobotiqPushCube` of MuJoCo Playground 0.2.0, which repeats each action for four
+    control steps in training: `action_repeat=4`.
     """
 
     defaults = {
@@ -123,7 +124,8 @@ class RobotiqPushCube(ManipulationTask):
     )  # fmt: skip
     """Largest distance of each joint from the home pose at a start, as a share of its limits."""
     box_range: NotNegative = 0.15
-    """How far the box starts from its place in the model along y; 0.4 of it along x, m."""
+    """Largest distance of the box from its position in the model at a start, along y, m; along x it
+    is 0.4 of this."""
     target_ranges: tuple[float, ...] = (0.05, 0.05, 0.1, 0.2, 0.2)
     """The same for the target, after 0, 1, 2, ... reached targets, m."""
     target_angles: tuple[float, ...] = (45.0, 45.0, 90.0, 135.0, 180.0)

@@ -28,7 +28,7 @@ class SpotTask(ServoTask):
     upright_limit: Finite = 0.85
     """The vertical component of the torso's own vertical below which an episode terminates."""
     early_termination: bool = True
-    """Whether it does."""
+    """Whether a tilt beyond `upright_limit` ends an episode."""
 
     torso = "body"
     feet = ("FL", "FR", "HL", "HR")

@@ -33,12 +33,12 @@ class SpotFlat(SpotTask, JoystickTask):
     """Follow commanded velocities with Boston Dynamics' Spot on flat ground.
 
     Observation: a dict. `state` `(81,)`, with noise: angular velocity and the vertical, joint
-    angles from home, how far the joints were from their targets in the last control steps, the
+    angles from home, the position errors of the joints in the last control steps, the
     feet from the IMU, the action before the last, the command. `privileged_state` `(167,)`:
     `state`; without noise the angular velocity, the acceleration, the vertical, both velocities,
     joints, feet, velocities of joints, the forces of the motors, which feet touched the ground
-    before, their velocities and times in the air, the push. Action `(12,)`: where to hold the
-    joints, about home. An episode terminates when the torso tilts.
+    before, their velocities and times in the air, the push. Action `(12,)`: target angles of the
+    joints, relative to home. An episode terminates when the torso tilts.
 
     The task `SpotFlatTerrainJoystick` of MuJoCo Playground 0.2.0.
     """
@@ -52,9 +52,9 @@ class SpotFlat(SpotTask, JoystickTask):
     action_scale: Positive = 0.3
     """How far an action of 1 moves the target of a joint from home, rad."""
     history_length: Count = 3
-    """How many control steps the observed errors of the joints go back."""
+    """The number of control steps of observed errors of the joints."""
     feet_noise: tuple[float, float, float] = (0.01, 0.005, 0.02)
-    """Largest noise on the places of the feet along each axis, m."""
+    """Largest noise on the positions of the feet along each axis, m."""
     lowest_command: tuple[float, float, float] = (-1.0, -0.8, -1.0)
     """Lowest command: forward and left, m/s, and turning left, rad/s."""
     highest_command: tuple[float, float, float] = (1.0, 0.8, 1.0)

@@ -51,12 +51,12 @@ class Memory(eqx.Module):
 class SpotGaitTracking(SpotTask):
     """Move the feet of Boston Dynamics' Spot at the phases and heights of a gait.
 
-    Observation `(69,)`: with noise the angular velocity, the vertical and joint angles, and how
-    far the joints were from their targets in the last control steps; which feet touch the ground;
-    cosine and sine of the phase of each foot; frequency, number and height of the gait. It does not
-    hold the command, which the reward asks to follow. Action `(12,)`: where to hold the joints,
-    about home. Reward: the sum of the positive terms, times `exp(0.2 x)` of that of the negative
-    ones, times the control time step. An episode terminates when the torso tilts.
+    Observation `(69,)`: with noise the angular velocity, the vertical and joint angles, and the
+    position errors of the joints in the last control steps; which feet touch the ground; cosine and
+    sine of the phase of each foot; frequency, number and height of the gait. It does not contain
+    the command, although the reward depends on it. Action `(12,)`: target angles of the joints,
+    relative to home. Reward: the sum of the positive terms, times `exp(0.2 x)` of that of the
+    negative ones, times the control time step. An episode terminates when the torso tilts.
 
     The task `SpotJoystickGaitTracking` of MuJoCo Playground 0.2.0.
     """
@@ -70,7 +70,7 @@ class SpotGaitTracking(SpotTask):
     action_scale: Positive = 0.6
     """How far an action of 1 moves the target of a joint from home, rad."""
     history_length: Count = 3
-    """How many control steps the observed errors of the joints go back."""
+    """The number of control steps of observed errors of the joints."""
     lowest_command: tuple[float, float, float] = (-1.0, -0.5, -1.0)
     """Lowest command: forward and left, m/s, and turning left, rad/s."""
     highest_command: tuple[float, float, float] = (1.0, 0.5, 1.0)
@@ -100,7 +100,7 @@ class SpotGaitTracking(SpotTask):
     lin_vel_z_weight: Finite = -0.5
     """Weight of the squared vertical velocity, (m/s)^2, in the gaits bound and pronk."""
     hip_splay_weight: Finite = -0.5
-    """Weight of the squared way of the hips from home, rad^2."""
+    """Weight of the squared distance of the hips from home, rad^2."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
     fields = ("sensordata", "site_xpos")

@@ -38,7 +38,7 @@ class SpotGetup(SpotTask):
     """Stand up with Boston Dynamics' Spot that was dropped, or stay standing.
 
     Observation `(30,)`: with noise the angular velocity, the vertical and joint angles from home;
-    the action before the last. Action `(12,)`: how far to move the joints from where they are. An
+    the action before the last. Action `(12,)`: changes of the joints from their current angles. An
     episode terminates when a joint is beyond the range of its servo.
 
     The task `SpotGetup` of MuJoCo Playground 0.2.0.

@@ -28,15 +28,15 @@ _POSE_WEIGHTS = np.array([1.0, 1.0, *_ARM, *_ARM, 1.0, *_LEG, *_LEG], np.float32
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class T1JoystickFlat(HumanoidJoystick):
-    """Follow commanded velocities with a Booster T1 on flat ground, between knocks.
+    """Follow commanded velocities with a Booster T1 on flat ground, with random pushes.
 
     Observation: a dict. `state` `(85,)`, with noise: linear and angular velocity and the direction
     of gravity in the frame of the IMU, the command, joint angles from home and their velocities,
     the action before the last, cosine and sine of the phase of each foot. `privileged_state`
     `(180,)`: `state`; without noise the angular velocity, the acceleration, gravity, both
     velocities, joints, the height of the trunk, the forces of the motors, which feet touch the
-    ground, their velocities and times in the air. Action `(23,)`: where to hold the joints, about
-    home. An episode terminates when the trunk is upside down.
+    ground, their velocities and times in the air. Action `(23,)`: target angles of the joints,
+    relative to home. An episode terminates when the trunk is upside down.
 
     The task `T1JoystickFlatTerrain` of MuJoCo Playground 0.2.0.
     """
@@ -50,7 +50,7 @@ class T1JoystickFlat(HumanoidJoystick):
     gait_frequency: tuple[float, float] = (1.25, 1.75)
     """Steps a second: lowest and highest, Hz."""
     push_speed: tuple[float, float] = (0.1, 1.0)
-    """What a knock adds to the robot's speed: lowest and highest, m/s."""
+    """The speed that a push adds to the robot's velocity: lowest and highest, m/s."""
     standing_height: Positive = 0.665
     """Height of the trunk when the robot stands, m."""
     swing_height: Positive = 0.12
@@ -64,8 +64,8 @@ class T1JoystickFlat(HumanoidJoystick):
     dof_vel_weight: Finite = 0.0
     """Weight of the squared velocities of joints, (rad/s)^2."""
     joint_deviation_hip_weight: Finite = -0.1
-    """Weight of the way of the hips from home, sideways and about their axes, rad, when commanded
-    to go sideways."""
+    """Weight of the distance of the hips from home, sideways and about their axes, rad, when
+    commanded to go sideways."""
     feet_distance_weight: Finite = -1.0
     """Weight of feet nearer to each other than the least distance, m, up to 0.1."""
     collision_weight: Finite = -1.0

@@ -66,15 +66,15 @@ class Memory(eqx.Module):
 class PickCube(Task):
     """Grasp a cube on a table with an arm, and hold it up.
 
-    Observation: a dict. `state` `(22,)`: joint angles from their home and velocities, how far the
-    fingers are open, where the gripper is, and what it lacks to where it was told to be.
-    `privileged_state` `(12,)`: the cube from the gripper, its place, how it is turned and what the
-    fingertips feel. Action `(4,)`: velocity of the gripper along x, y and z, and how
-    far it opens; the hand points down. An episode terminates when the cube is out of reach.
+    Observation: a dict. `state` `(22,)`: joint angles from their home and velocities, the opening
+    of the fingers, the position of the gripper, and the vector to its target. `privileged_state`
+    `(12,)`: the cube relative to the gripper, its position and orientation, and the touch sensors
+    of the fingertips. Action `(4,)`: velocity of the gripper along x, y and z, and its opening; the
+    hand points down. An episode terminates when the cube is out of reach.
 
     Reward, in the stages that robosuite gives its task Lift (Zhu et al. 2020, "robosuite: A modular
-    simulation framework and benchmark for robot learning"): to be near the cube, to have it
-    between the fingertips, its height, and to hold it at `target_height`.
+    simulation framework and benchmark for robot learning"): being near the cube, having it between
+    the fingertips, its height, and holding it at `target_height`.
     """
 
     defaults = {
@@ -99,7 +99,7 @@ class PickCube(Task):
     lead: float = 0.04
     """How far the gripper's target may be ahead of it, m."""
     spread: tuple[float, float] = (0.1, 0.15)
-    """How far from (0.5, 0) the cube starts along x and y, m."""
+    """Largest distance of the cube from (0.5, 0) at a start, along x and y, m."""
     success_height: float = 0.1
     """Height above the table from which the metric `success` is true, m."""
     target_height: float = 0.15

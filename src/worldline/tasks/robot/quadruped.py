@@ -106,9 +106,9 @@ class QuadrupedJoystick(WalkingTask):
 
     Observation `(50,)`: the torso's linear and angular velocity and the vertical, in its frame;
     joint angles from the stance and their velocities; the last action; the command; sine and cosine
-    of the gait's clock. Action `(12,)`: where to hold the joints, about the stance. Reward: how
-    well the velocities are those commanded, and a trot; less costs of bouncing, tilting, effort and
-    jerks. An episode terminates with a fall.
+    of the gait's clock. Action `(12,)`: target angles of the joints, relative to the stance.
+    Reward: following the commanded velocities, and a trot; minus costs of bouncing, tilting, effort
+    and jerks. A fall terminates an episode.
     """
 
     defaults = {

@@ -26,7 +26,7 @@ class Humanoid(SuiteTask):
     file = "humanoid.xml"
     control_timestep: float = 0.025
     speed: float
-    """Speed of the whole body that is worth a full reward, m/s; 0: to stand still."""
+    """Speed of the whole body for the full reward, m/s; 0: stand still."""
     pure_state: bool = False
     """Observe `qpos` and `qvel` instead, `(55,)`."""
 

@@ -28,7 +28,7 @@ class Walker(SuiteTask):
     file = "walker.xml"
     control_timestep: float = 0.025
     speed: float
-    """Speed of the whole body that is worth a full reward, m/s; 0: to stand is enough."""
+    """Speed of the whole body for the full reward, m/s; 0: standing is enough."""
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ class QuadrupedMove(Quadruped):
     """
 
     speed: float
-    """Forward speed that is worth a full reward, m/s."""
+    """Forward speed for the full reward, m/s."""
 
     def edit(self, root: XML) -> None:
         """A floor as large as the episode needs, and nothing else."""

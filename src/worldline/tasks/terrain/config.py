@@ -30,10 +30,9 @@ NAMES = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terrain:
-    """An atlas of square tiles: a row of them for each kind of ground, from easy to difficult.
-
-    An episode begins in the middle of a tile. `up` and `down` are the robot's way from there. Two
-    numbers are those of the lowest and of the highest level.
+    """Square tiles: a row for each kind of ground, from easy to difficult. An episode begins in the
+    middle of a tile. `up` and `down` describe the way of a robot that walks away from the middle.
+    If an option has two numbers, they are for the lowest and the highest level.
     """
 
     kinds: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from worldline.types import NDArray
 
 @dataclasses.dataclass(frozen=True)
 class Ground:
-    """The points of a tile of which a kind gives the heights; n is their number along a side."""
+    """The points of a tile at which a kind computes the heights; n is their number along a side."""
 
     x: NDArray
     """From the middle, `(n, n)`, m; constant along the first axis."""

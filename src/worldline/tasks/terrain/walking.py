@@ -25,16 +25,16 @@ from worldline.variation.tiles import Tiles, site_of
 
 #: The keys of an observation that get the height scan.
 _SEEING = (STATE, "privileged_state")
-#: The fields with the places of objects, `(n, 3)` each.
+#: The fields with the positions of objects, `(n, 3)` each.
 _PLACES = ("xpos", "xipos", "geom_xpos", "site_xpos", "subtree_com")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WalkingTask(Task):
-    """A task of a robot with a free body on the ground, even or not.
+    """A task of a robot with a free body on even or uneven ground.
 
-    A subclass is written for even ground at height 0. On a terrain it gets heights above the ground
-    in place of heights, an observation with a part `height_scan`, and starts on a tile.
+    A subclass is written for even ground at height 0. On a terrain, all heights are above the
+    ground, the observation has a part `height_scan`, and episodes start on a tile.
     """
 
     terrain: Terrain = Terrain()  # noqa: RUF009 # frozen
@@ -55,8 +55,8 @@ class WalkingTask(Task):
 class OnTerrain(WrappedTask):
     """A task on a terrain; `WalkingTask.to_run` makes it.
 
-    To the task itself, the ground beneath each point is at height 0: the heights of its free body,
-    of bodies, geoms and sites, and of sensors of places are above the ground beneath.
+    For the inner task, the ground below each point is at height 0: the heights of its free body, of
+    bodies, geoms and sites, and of position sensors are above the ground below them.
     """
 
     task: WalkingTask

@@ -164,7 +164,7 @@ def with_defaults(robot: Robot, model: Model) -> Robot:
 
 @dataclasses.dataclass(frozen=True)
 class Servos:
-    """The servos of a robot, one a joint."""
+    """The servos of a robot, one for each joint."""
 
     pose: NDArray
     """Configuration of the robot where an action of 0 holds it, `(nq,)`."""

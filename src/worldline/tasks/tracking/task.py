@@ -78,15 +78,16 @@ class Memory(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TrackMotion(Task):
-    """Follow a reference motion with a robot; behind its end, hold its last pose.
+    """Follow a reference motion with a robot; after its end, hold its last pose.
 
-    Observation: a dict. `state`, with noise: joint angles and velocities of the reference where the
-    robot should be after this step; where its anchor is then, and how it is turned, as the robot's
-    anchor sees it; linear and angular velocity of the base in its frame; joint angles from the pose
+    Observation: a dict. `state`, with noise: joint angles and velocities of the reference after the
+    next step; position and orientation of its anchor then, in the frame of the robot's anchor;
+    linear and angular velocity of the base in its frame; joint angles from the pose
     and their velocities; the last action. `privileged_state`: the same without noise, and the other
-    tracked bodies in the frame of the anchor. Action: where to hold the joints, about the pose.
-    Reward: how near the anchor and the bodies are to the reference, in place, orientation and
-    velocity; less costs of jerks and of joints near their limits. An episode terminates when the
+    tracked bodies in the frame of the anchor. Action: target angles of the joints, relative to the
+    pose.
+    Reward: anchor and bodies close to the reference in position, orientation and velocity; minus
+    costs of jerks and of joints near their limits. An episode terminates when the
     anchor's height or tilt, or the height of an end effector, is far from the reference.
     """
 
@@ -176,7 +177,7 @@ class TrackMotion(Task):
     sampling_look_back: Share = 0.8
     """The factor by which failures count less for starts in each earlier bin."""
     sampling_reach: Count = 3
-    """How many bins failures count for: their own and those before it."""
+    """The number of bins for which failures count: their own bin and those before it."""
 
     fields = ("xpos", "xquat", "cvel", "subtree_com", "site_xpos")
 
