@@ -106,11 +106,11 @@ def do(watcher, *what):
 
 def test_the_robot_moves_and_pause_freezes(page, watcher, until, moves):
     do(watcher, lambda: watcher.act("random"))
-    press(page, "Go on")
+    press(page, "Continue")
     until(lambda: moves(page))
     assert watcher.session.taken > 1
     press(page, "Pause")
-    page.get_by_role("button", name="Go on").wait_for()
+    page.get_by_role("button", name="Continue").wait_for()
     taken = watcher.session.taken
     until(lambda: not moves(page))
     assert watcher.session.taken == taken
@@ -196,10 +196,10 @@ def test_two_viewers_see_the_same(page, view, watcher, until):
     (first,) = watcher._server.get_clients()
     second = view([])
     (other,) = set(watcher._server.get_clients()) - {first}
-    press(second, "Go on")
+    press(second, "Continue")
     page.get_by_role("button", name="Pause", exact=True).wait_for()
     press(page, "Pause")
-    second.get_by_role("button", name="Go on").wait_for()
+    second.get_by_role("button", name="Continue").wait_for()
     second.close()
     until(lambda: other not in watcher._server.get_clients())
     assert first in watcher._server.get_clients()

@@ -62,7 +62,8 @@ def _next_step(place: Path) -> str:
     unknown += [part["name"] for part in contract["action"]["parts"] if part["kind"] == "task"]
     program = f"python {place / PROGRAM_FILE}"
     if unknown:
-        return f"  only the task can compute {', '.join(unknown)}: add them to RobotIO in {program}"
+        names = ", ".join(unknown)
+        return f"  only the task can compute {names}: add them to RobotIO in {place / PROGRAM_FILE}"
     return f"  `{program} --check` repeats an episode of the policy without Worldline"
 
 

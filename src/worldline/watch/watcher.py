@@ -201,7 +201,7 @@ class Watcher:
     def toggle(self) -> None:
         """Pauses, or goes on."""
         self.playing = not self.playing
-        self.panel.pause.label = "Pause" if self.playing else "Go on"
+        self.panel.pause.label = "Pause" if self.playing else "Continue"
 
     def step_once(self) -> None:
         """Pauses, and takes one control step."""
