@@ -158,9 +158,9 @@ def test_options_of_commands_have_ranges(settings_of: Any) -> None:
 def test_memory_that_is_not_there_is_said_first() -> None:
     env = worldline.make("robot/reach")
     check_memory(env, PPOConfig(), None)
-    with pytest.raises(ConfigError, match=r"num_worlds is 20000000: it takes 1,280,000,000 sampl"):
+    with pytest.raises(ConfigError, match=r"num_worlds is 20000000: 1,280,000,000 samples"):
         check_memory(env, PPOConfig(num_worlds=20_000_000), None)
-    with pytest.raises(ConfigError, match=r"replay_capacity is 2000000000: .* GiB; give less"):
+    with pytest.raises(ConfigError, match=r"replay_capacity is 2000000000: .* GiB; give a smaller"):
         check_memory(env, SACConfig(replay_capacity=2_000_000_000), None)
 
 

@@ -115,7 +115,7 @@ class TestRefusals:
             ExternalWorlds(env)
 
     def test_of_actions_that_are_no_numbers(self) -> None:
-        with pytest.raises(ConfigError, match="only a Box of one axis"):
+        with pytest.raises(ConfigError, match="give a Box with one axis"):
             ExternalWorlds(gymnasium.make_vec("CartPole-v1", 2))
 
 

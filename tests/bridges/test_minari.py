@@ -137,7 +137,7 @@ def test_refusals() -> None:
     with pytest.raises(ConfigError, match="give episode_length"):
         record_dataset(env, policy, NAME, 1, episode_length=0)
     record_dataset(env, policy, NAME, 1)
-    with pytest.raises(ConfigError, match="already; give another"):
+    with pytest.raises(ConfigError, match=r"already exists in .* give another name"):
         record_dataset(env, policy, NAME, 1)
     engine = Env(
         toys.Puck(), lambda model, reads: worldline.physics.make_physics("fake", model, reads)

@@ -181,7 +181,7 @@ BAD = {
     "train robot/reach --num-worlds 0": "num_worlds is 0; give 1 or more",
     "train robot/reach --num-worlds 10000000000": "num_worlds is 10000000000; give 2147483647 at m",
     "train robot/reach --num-worlds 9223372036854775808": "num_worlds is 9223372036854775808; give",
-    "train robot/reach --num-worlds 9999999": "num_worlds is 9999999: it takes 639,999,936 sam",
+    "train robot/reach --num-worlds 9999999": "num_worlds is 9999999: 639,999,936 samples",
     "train robot/reach --steps 10000000000000000000": "steps is 10000000000000000000; give 1000000",
     "train robot/reach --action-repeat 1000000000000": "action_repeat is 1000000000000; give 1 to",
     "train robot/reach --episode-length 99999999999": "episode_length is 99999999999; give 2147483",

@@ -301,7 +301,7 @@ def test_an_observation_outside_its_space():
     from gymnasium import spaces
 
     env.observation_space = spaces.Dict({"state": spaces.Box(0, 0.1, (2,), np.float32)})
-    with pytest.raises(TaskError, match=r"at a start, which is not in Dict.*; keep to it"):
+    with pytest.raises(TaskError, match=r"at a start, which is not in Dict.*; change one"):
         check_env(env, steps=STEPS)
 
 
@@ -404,7 +404,7 @@ def test_warnings():
         line == "SameStart.start returns the same start for every key; draw some of it with the key"
     )
     (line,) = warnings(Constant)
-    assert "the same number at index 0, 3, 4 of 'state' all the time" in line
+    assert "always returns the same number at index 0, 3, 4 of 'state'" in line
     (line,) = warnings(functools.partial(Good, wall=-10.0))
     assert "ends 24 of 24 episodes at their first step" in line
 

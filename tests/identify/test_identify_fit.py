@@ -94,15 +94,15 @@ def test_what_a_log_does_not_tell_is_refused_by_name():
 @pytest.mark.parametrize(
     ("names", "error", "message"),
     [
-        ([], ConfigError, "nothing to fit"),
-        (["joint damping"], ConfigError, "names no constant"),
+        ([], ConfigError, "--fit is empty"),
+        (["joint damping"], ConfigError, "is not a constant"),
         (["joint_dampin"], VariationError, "did you mean 'joint_damping'"),
         (["joint_damping:knee"], VariationError, "no joint 'knee'"),
         (["joint_damping", "joint_damping:rail"], ConfigError, "'joint_damping:rail'.*twice"),
         (["actuator_gear"], ConfigError, r"0 to 5 in brackets: actuator_gear\[0\]"),
         (["joint_damping[0]"], ConfigError, "give no brackets"),
-        (["body_mass:bolted"], ConfigError, "nothing that moves"),
-        (["opt.gravity"], ConfigError, "names no constant"),
+        (["body_mass:bolted"], ConfigError, "matches no object that can move"),
+        (["opt.gravity"], ConfigError, "is not a constant"),
         (["geom_friction"], ConfigError, "geom number 0 has no name"),
     ],
 )

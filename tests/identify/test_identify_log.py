@@ -73,7 +73,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path):
         read_log(tmp_path / "none.csv", Model(ARM))
     file = tmp_path / "log.csv"
     file.write_text("time,time\n" + "1,2\n" * 10)
-    with pytest.raises(ConfigError, match="'time' is there twice"):
+    with pytest.raises(ConfigError, match="there are two columns 'time'"):
         read_log(file, Model(ARM))
     file.write_text("time,elbow\n" + "1,2\n" * 5 + "1\n" + "1,2\n" * 5)
     with pytest.raises(ConfigError, match="line 7: 1 values for 2 columns"):

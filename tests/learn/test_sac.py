@@ -448,7 +448,7 @@ def test_the_critics_may_see_more_than_the_policy() -> None:
     ("change", "message"),
     [
         ({"num_worlds": 0}, "num_worlds is 0"),
-        ({"actor_delay": 3}, "critic_steps is 8 and actor_delay 3"),
+        ({"actor_delay": 3}, "critic_steps is 8, not a multiple of actor_delay"),
         ({"replay_capacity": 31}, "4 worlds x 4 steps need 32 or more"),
         ({"critic_learning_rate": -1.0}, "critic_learning_rate is -1.0"),
         ({"target_rate": 1.5}, "target_rate is 1.5"),

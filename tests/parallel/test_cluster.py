@@ -107,7 +107,7 @@ def test_two_processes_train_as_one(tmp_path):
         assert both[0].returncode == 2, err
     assert_same_curve(rows(begun)[:11], rows(tmp_path / "alone"))
     (error,) = [line for line in err.splitlines() if line.startswith("error:")]
-    assert "process 0 of 2 has lost another one" in error
+    assert "process 0 of 2 has lost another process" in error
     assert f"`worldline resume {begun}`" in error
     assert "Traceback" not in err
     reached = int(rows(begun)[-1]["step"])

@@ -495,7 +495,7 @@ def test_errors_name_the_value_and_the_mend():
     with pytest.raises(ModelError, match="'qpoz' is not an MjData field"):
         NativePhysics(model, Reads((), ("qpoz",)))
     physics = NativePhysics(model)
-    with pytest.raises(ModelError, match=r"'ctl' is no input.*did you mean.*'ctrl'"):
+    with pytest.raises(ModelError, match=r"has no input 'ctl'.*did you mean.*'ctrl'"):
         physics.input_shape("ctl")
     start = physics.start(model.qpos0, jnp.zeros(model.nv), {}, {})
     with pytest.raises(ModelError, match=r"substeps is 0; give 1 or more"):

@@ -189,7 +189,9 @@ def test_mistakes_are_told():
         Camera("front", 64, 0)
     with pytest.raises(ConfigError, match="camera 'front': stack is 0"):
         Camera("front", stack=0)
-    with pytest.raises(ConfigError, match="camera 'front' sees nothing; give it rgb=True"):
+    with pytest.raises(
+        ConfigError, match="camera 'front' has neither colour nor depth; give rgb=True"
+    ):
         Camera("front", rgb=False)
 
 

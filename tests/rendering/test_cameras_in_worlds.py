@@ -151,7 +151,7 @@ def test_an_environment_has_them_too():
     np.testing.assert_array_equal(state.obs["pixels/top"][..., -3:], expected[0])
     other = Worlds(env, 1, cameras={"small": Camera("top", 8, 8)})
     assert set(other.env.observation_space.spaces) == {"state", "pixels/small"}
-    with pytest.raises(ConfigError, match="there are no cameras"):
+    with pytest.raises(ConfigError, match="cameras is empty"):
         Worlds(env, 1, cameras={})
 
 

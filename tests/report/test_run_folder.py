@@ -247,7 +247,7 @@ def test_nothing_is_written_through_links_out_of_a_folder(tmp_path, name):
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(outside)
-    with pytest.raises(RunError, match="is a link out of the run folder"):
+    with pytest.raises(RunError, match="is a link to a place outside of the run folder"):
         RunFolder.open(tmp_path / "run")
     assert outside.read_text() == "mine"
 

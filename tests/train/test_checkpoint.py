@@ -193,20 +193,21 @@ def test_another_shape_is_named(tmp_path):
     save(tmp_path, 1)
     with pytest.raises(
         RunError,
-        match=r"of its 10 arrays number 0 is float32\[2, 3\], and of the 10 here it is "
+        match=r"array 0 of its 10 is float32\[2, 3\], but array 0 of the 10 of this training is "
         r"float32\[2, 4\] \('weights.0'\); give the settings",
     ):
         last(tmp_path, like=state_of(0, width=4))
     fewer = eqx.tree_at(lambda s: s.ranges, state_of(0), {"opt.gravity": jnp.float32(1.0)})
     with pytest.raises(
         RunError,
-        match=r"number 8 is float32\[2\] of body_mass/torso, and of the 9 here it is "
+        match=r"array 8 of its .* is float32\[2\] of body_mass/torso, but array 8 of the 9 .* is "
         r"float32\[\] of opt.gravity \('ranges.opt.gravity'\)",
     ):
         last(tmp_path, like=fewer)
     more = dataclasses.replace(state_of(0), nothing=(jnp.ones(2),))
     with pytest.raises(
-        RunError, match=r"number 10 is nothing, and of the 11 here it is .*nothing.0"
+        RunError,
+        match=r"array 10 of its .* is nothing, but array 10 of the 11 of .* is .*nothing.0",
     ):
         last(tmp_path, like=more)
 
@@ -254,7 +255,7 @@ def test_a_part_of_one_is_for_another_state(tmp_path):
     save(tmp_path, 5)
     words = restore_part(tmp_path, "words", state_of(0).words)
     np.testing.assert_array_equal(words, state_of(5).words)
-    with pytest.raises(RunError, match=r"the head in .* number 0 is float32\[2, 3\], and of"):
+    with pytest.raises(RunError, match=r"the head in .* array 0 of its .* is float32\[2, 3\], but"):
         restore_part(tmp_path, "head", state_of(0, width=9).weights)
     with pytest.raises(RunError, match=r"has no part 'tail': .* --init-parts of words, head"):
         restore_part(tmp_path, "tail", state_of(0).words)

@@ -117,7 +117,7 @@ def test_a_job_that_starts_again_continues(env, tmp_path):
     steps = [json.loads(line)["step"] for line in lines]
     assert again.steps == 64 and steps == [16, 32, 48, 64]
     other = dataclasses.replace(PPO, learning_rate=0.5)
-    with pytest.raises(RunError, match=r"ppo.learning_rate is 0\.5, and the run in .* has 0\.001"):
+    with pytest.raises(RunError, match=r"ppo.learning_rate is 0\.5, but the run in .* has 0\.001"):
         train("reach", env, config, other)
     with pytest.raises(ConfigError, match="resume needs the folder of the run"):
         TrainConfig(resume=True)

@@ -292,7 +292,7 @@ def test_a_run_folder_describes_the_environment_that_was_trained(tmp_path):
         # The policy reads what the environment shows, without being told to.
         assert worldline.load_policy(folder.path).obs_keys == ("state", "last_action", "context")
         other = env.but(action_repeat=3)
-        with pytest.raises(RunError, match=r"trained with action_repeat 2, and the env .* has 3"):
+        with pytest.raises(RunError, match=r"trained with action_repeat 2, but the .* env has 3"):
             resume(folder.path, steps=64, quiet=True, env=other)
         assert resume(folder.path, steps=64, quiet=True).steps == 64
 
@@ -306,8 +306,8 @@ def test_what_a_run_folder_cannot_make_again_it_says(tmp_path, capsys):
     with jax.numpy_dtype_promotion("standard"):
         path = train("robot/reach", env, config, PPO).folder
         said = " ".join(capsys.readouterr().err.split())
-        why = "the class of its task, Mine, is in no file; put it into a Python file"
+        why = "the class of its task, Mine, is not in a file; put it into a Python file"
         assert f"does not store its environment: {why}; resume it with env=" in said
-        with pytest.raises(RunError, match=f"{why}; make it in Python"):
+        with pytest.raises(RunError, match=f"{why}; make the environment in Python"):
             resume(path, steps=64, quiet=True)
         assert resume(path, steps=64, quiet=True, env=env).steps == 64

@@ -283,7 +283,7 @@ REFUSED = [
         lambda: scale("body_inertia", Uniform([0.5, 0.5, 1], [1, 1, 3])),
         "triangle inequality",
     ),
-    (toys.ARM, lambda: add("jnt_range", Uniform([-2, -2], [3, 2])), "lower limit below the upper"),
+    (toys.ARM, lambda: add("jnt_range", Uniform([-2, -2], [3, 2])), "lower limit below its upper"),
     (toys.ARM, lambda: scale("dof_damping", Uniform(-1, 1)), "must not be negative"),
     (toys.ARM, lambda: scale("opt.timestep", Uniform(0, 1)), "draws opt.timestep is 0; it must be"),
 ]
@@ -455,7 +455,7 @@ def test_many_terms_on_one_row_are_checked_at_once():
         Domain(*inertia, *each).check(robot)
     limits = [add("jnt_range", Uniform([-0.1] * 2, [0.1] * 2), name=f"{i}") for i in range(9)]
     Domain(*limits).check(robot)
-    with pytest.raises(VariationError, match="lower limit below the upper"):
+    with pytest.raises(VariationError, match="lower limit below its upper"):
         Domain(*limits, add("jnt_range", Uniform([-0.1] * 2, [0.1] * 2))).check(robot)
 
 

@@ -90,5 +90,5 @@ def test_runs_of_one_environment_can_play_each_other(tmp_path):
 def test_other_runs_are_run_folders_and_not_too_many(tmp_path):
     with pytest.raises(RunError, match="is not a run folder"):
         open_others([str(tmp_path)])
-    with pytest.raises(ConfigError, match="these are 13 runs; give 12 at most"):
+    with pytest.raises(ConfigError, match="you gave 13 runs; give at most 12"):
         open_others(["run"] * 12)
