@@ -233,7 +233,7 @@ def test_a_kill_leaves_a_whole_policy(tmp_path, delay):
 def test_why_a_file_cannot_be_loaded_is_told_apart(tmp_path, monkeypatch):
     path = tmp_path / "policy.npz"
     np.savez(path, weights=np.zeros(3))
-    with pytest.raises(RunError, match=r"no 'about.*': so it is not a complete policy; give"):
+    with pytest.raises(RunError, match=r"no 'about.*', so it is not a complete policy; give"):
         worldline.load_policy(path)
     save_policy(tmp_path, make_policy())
 
