@@ -38,7 +38,7 @@ WARP, RAYS = "warp", "rays"
 GET_OPENGL = "apt-get install libegl1 libgl1-mesa-dri libopengl0"
 GET = f"for OpenGL: {GET_OPENGL}; for MuJoCo Warp: {install_command('pixels')}"
 
-_NAMES = {"egl": "EGL", "osmesa": "OSMesa", "glfw": "GLFW", "cgl": "CGL", RAYS: "casting rays"}
+_NAMES = {"egl": "EGL", "osmesa": "OSMesa", "glfw": "GLFW", "cgl": "CGL", RAYS: "ray casting"}
 
 
 class RendererPool:
