@@ -16,6 +16,8 @@ INSTALLED = $(VENV)/.installed$(subst $(COMMA),-,$(extras))
 # dm_control's own environments load with MuJoCo 3 alone: tests against them, and against Playground's
 # tasks, which need more libraries, have a home of their own.
 PARITY  := .parity-venv
+# In a variable, since a comma would end an argument of `call`.
+for_parity = brax,robots
 # What somebody has who installs the wheel.
 NEWCOMER := .newcomer-venv
 DURATIONS ?= 15
@@ -88,7 +90,7 @@ nightly: test parity
 $(PARITY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(PARITY)
 	$(call install,$(PARITY),mujoco==3.17.0 dm-control==1.0.50 mujoco-mjx==3.17.0 flax \
-		ml-collections pytest pytest-xdist hypothesis --editable '.[brax,robots]')
+		ml-collections pytest pytest-xdist hypothesis --editable '.[$(for_parity)]')
 	@# Its code alone: no other simulators and learners, which the tests do not import.
 	$(call install,$(PARITY),--no-deps playground==0.2.0)
 	@touch $@
