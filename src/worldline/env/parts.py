@@ -35,6 +35,19 @@ Source: TypeAlias = Literal[
     "task",
 ]
 
+#: What becomes of numbers in the mirror.
+MirrorKind: TypeAlias = Literal[
+    "",
+    "same",
+    "opposite",
+    "vector",
+    "spin",
+    "quaternion",
+    "velocity_command",
+    "joints",
+    "action",
+]
+
 #: The sources that name objects of the model, with the kinds of these.
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "joint_position": ("joint",),
@@ -90,6 +103,17 @@ class ObservationPart:
     """For an action: control steps before this observation; 1 is the last action."""
     frequency: float = 0.0
     """The frequency of a clock, Hz."""
+    mirror: MirrorKind | tuple[int, ...] = ""
+    """What becomes of the numbers where left and right are exchanged, of a task with a `symmetry`;
+    empty: as of the source. `same` and `opposite`; of three numbers each, `vector`s change the sign
+    of the second, `spin`s (turns, angular velocities) those of the others, and so does a
+    `velocity_command` forward, to the left and turning left of its last two; a `quaternion`;
+    `joints`, by their axes; `action`, as an action. Or where each number of the image comes
+    from."""
+    each: tuple[str, ...] = ()
+    """What the numbers belong to, in equal shares: feet or joints, which have mirror images."""
+    inner: tuple[ObservationPart, ...] = ()
+    """The parts that the numbers consist of, again and again, where `mirror` cannot tell."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.mirror import Symmetry
 from worldline.env.parts import ActionPart, ObservationParts
 from worldline.errors import TaskError
 from worldline.model import Model, ModelSource
@@ -216,6 +217,14 @@ class Task(abc.ABC):
     def action_parts(self) -> tuple[ActionPart, ...]:
         """The meaning of each number of the action, in order. By default nothing is declared."""
         return ()
+
+    @property
+    def symmetry(self) -> Symmetry | None:
+        """What becomes of observation and action where left and right are exchanged, of a task that
+        is then the same; by default nothing is said. `left_right(self)` derives it from the model
+        and the parts.
+        """
+        return None
 
     def without_noise(self) -> Task:
         """The same task without the noise that it adds to measurements."""

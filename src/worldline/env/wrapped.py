@@ -36,4 +36,5 @@ class WrappedTask(Task):
     changes = of_task("changes")
     action_bounds = of_task("action_bounds")
     action_parts = of_task("action_parts")
+    symmetry = of_task("symmetry")
     camera = of_task("camera")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
+from worldline.env.mirror import Mirror
 from worldline.learn.networks.vision import Observed
 from worldline.types import Array
 
@@ -46,6 +49,16 @@ class RunningStatistics(eqx.Module):
             variance=jnp.where(self.count > 0, merged, variance),
         )
 
+    def with_images(self, mirror: Mirror) -> RunningStatistics:
+        """The statistics of all values so far and of their mirror images."""
+        image, places = mirror(self.mean), np.array(mirror.index)
+        return RunningStatistics(
+            count=self.count,
+            mean=0.5 * (self.mean + image),
+            variance=0.5 * (self.variance + self.variance[places])
+            + 0.25 * (self.mean - image) ** 2,
+        )
+
     def normalize(self, values: Array) -> Array:
         """The values, `(..., n)`, less the mean, over the standard deviation, clipped to [-10, 10].
 
@@ -65,19 +78,29 @@ class ObservationStatistics(eqx.Module):
 
     actor: RunningStatistics
     critic: RunningStatistics
+    mirrors: tuple[Mirror, Mirror] | None = eqx.field(static=True, default=None)
+    """What becomes of both in the mirror, where their mirror images count too."""
 
     @classmethod
-    def zero(cls, actor_obs: Observed, critic_obs: Observed) -> ObservationStatistics:
+    def zero(
+        cls,
+        actor_obs: Observed,
+        critic_obs: Observed,
+        mirrors: tuple[Mirror, Mirror] | None = None,
+    ) -> ObservationStatistics:
         """Statistics before the first observations, with the sizes of these observations."""
-        return cls(
-            *(RunningStatistics.zero(obs["state"].shape[-1:]) for obs in (actor_obs, critic_obs))
+        actor, critic = (
+            RunningStatistics.zero(obs["state"].shape[-1:]) for obs in (actor_obs, critic_obs)
         )
+        return cls(actor, critic, mirrors)
 
     def update(self, actor_obs: Observed, critic_obs: Observed) -> ObservationStatistics:
         """The statistics after adding these observations, `(..., n)` each."""
-        return ObservationStatistics(
-            self.actor.update(actor_obs["state"]), self.critic.update(critic_obs["state"])
-        )
+        seen = (actor_obs["state"], critic_obs["state"])
+        both = [part.update(obs) for part, obs in zip((self.actor, self.critic), seen, strict=True)]
+        if self.mirrors is not None:
+            both = [part.with_images(m) for part, m in zip(both, self.mirrors, strict=True)]
+        return dataclasses.replace(self, actor=both[0], critic=both[1])
 
     def normalize(self, actor_obs: Observed, critic_obs: Observed) -> tuple[Observed, Observed]:
         """The observations of policy and critic, each normalised by its own statistics."""

@@ -23,6 +23,12 @@ class Network(eqx.Module):
         """The output at inputs `(..., n_in)`, of a network without a memory."""
         raise NotImplementedError(f"{type(self).__name__} has neither `__call__` nor `step`")
 
+    def dense(self) -> Network:
+        """The network that acts and that files hold: this one, or the same function without
+        parameters that depend on each other.
+        """
+        return self
+
     def start(self, *lead: int) -> PyTree:
         """The memory at the start of an episode, `(*lead, ...)`; `()`: the network has none."""
         return ()

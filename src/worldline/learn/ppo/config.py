@@ -66,6 +66,10 @@ class PPOConfig(ImageLearnerConfig):
     """The activation function of the hidden layers."""
     initial_log_std: LogStd = -0.5
     """Logarithm of the first policy's standard deviation, in units of half the action range."""
+    symmetry: bool = False
+    """Networks that are exactly symmetric to left and right, as the task declares: a mirrored
+    observation gives the mirrored action. They cost nothing, and learn from every step for both
+    sides."""
     squash: Squash = "clip"
     """How to bring an action that the policy draws into the action bounds."""
     recurrent_size: Units | Literal[0] = 0
@@ -119,6 +123,11 @@ class PPOConfig(ImageLearnerConfig):
         self._check_minibatches(self.minibatches)
         if self.recurrent_size:
             self.check_for_memory()
+        if self.symmetry and self.recurrent_size:
+            raise ConfigError(
+                f"symmetry is True and recurrent_size is {self.recurrent_size}: networks with a "
+                "memory have no symmetry; leave out one of the two"
+            )
         self.groups(self.recurrent_size > 0)
 
     def check_devices(self, devices: int, remembers: bool) -> None:

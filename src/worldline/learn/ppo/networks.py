@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
+from worldline.env.mirror import Mirror
+from worldline.env.symmetry import symmetry_of
+from worldline.learn.batched_env import EnvSpec
 from worldline.learn.networks.actor_critic import ActorCritic
+from worldline.learn.networks.equivariant import SAME, EquivariantActor, EquivariantMLP
 from worldline.learn.networks.mlp import MLP, Actor
 from worldline.learn.networks.network import Network
 from worldline.learn.networks.recurrent import GRU, GRUNetwork
@@ -21,8 +26,35 @@ from worldline.types import Key
 MakeNetworks: TypeAlias = Callable[[Key, int, int, int], ActorCritic]
 
 
+class Mirrors(NamedTuple):
+    """What becomes of what networks read and give where left and right are exchanged."""
+
+    actor_obs: Mirror
+    """Of what the policy observes."""
+    critic_obs: Mirror
+    """Of what the critic observes."""
+    action: Mirror
+    """Of an action."""
+
+
+def mirrors_of(config: PPOConfig, env: EnvSpec) -> Mirrors:
+    """The mirrors of what the configuration's networks read of an environment, and of its action.
+
+    Raises:
+        ConfigError: the environment declares no symmetry, or a part that is read has none.
+    """
+    parts: Any = getattr(env.observation_space, "spaces", {})
+    critic = config.critic_keys(dict(parts))
+    (actor_obs, action), (critic_obs, _) = (
+        symmetry_of(env, keys) for keys in (config.actor_obs, critic)
+    )
+    return Mirrors(actor_obs, critic_obs, action)
+
+
 def actor_critic(
-    config: PPOConfig, images: Mapping[str, Sequence[int]] | None = None
+    config: PPOConfig,
+    images: Mapping[str, Sequence[int]] | None = None,
+    mirrors: Mirrors | None = None,
 ) -> MakeNetworks:
     """Dense layers for policy and critic; the standard deviation of each action is a parameter.
 
@@ -32,6 +64,7 @@ def actor_critic(
     Args:
         config: the sizes. `actor_obs` and `critic_obs` name the images that each network observes.
         images: the shape of each image: height, width, channels.
+        mirrors: for networks that are symmetric to left and right; they see no images.
     """
     critic_obs = config.actor_obs if config.critic_obs is None else config.critic_obs
     same_obs = config.share_encoder and critic_obs == config.actor_obs
@@ -46,10 +79,29 @@ def actor_critic(
                 for k, names in zip(encoder_keys, (config.actor_obs, critic_obs), strict=True)
             )
         sizes = nobs + encoder.size, ncritic + critic_encoder.size, nact
-        actor, critic = _networks(config, key, *sizes)
+        actor, critic = (
+            _symmetric(config, key, mirrors) if mirrors else _networks(config, key, *sizes)
+        )
         return ActorCritic(actor, critic, encoder, None if shared else critic_encoder)
 
     return make
+
+
+def _symmetric(config: PPOConfig, key: Key, mirrors: Mirrors) -> tuple[Network, Network]:
+    """Policy and critic that are symmetric to left and right."""
+    actor_key, critic_key = jax.random.split(key)
+    mean = EquivariantMLP.initial(
+        actor_key,
+        config.actor_hidden,
+        config.activation,
+        0.01,
+        (mirrors.actor_obs, mirrors.action),
+    )
+    log_std = jnp.full(len(mirrors.action), jnp.float32(config.initial_log_std))
+    critic = EquivariantMLP.initial(
+        critic_key, config.critic_hidden, config.activation, 1.0, (mirrors.critic_obs, SAME)
+    )
+    return EquivariantActor(mean, log_std), critic
 
 
 def _networks(

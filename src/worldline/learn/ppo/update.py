@@ -36,7 +36,7 @@ from worldline.learn.normalizer import ObservationStatistics
 from worldline.learn.policy import Policy
 from worldline.learn.ppo.config import PPOConfig
 from worldline.learn.ppo.loss import Batch, Hyperparameters, clipped_loss
-from worldline.learn.ppo.networks import MakeNetworks, actor_critic
+from worldline.learn.ppo.networks import MakeNetworks, Mirrors, actor_critic, mirrors_of
 from worldline.learn.returns import (
     RewardScale,
     explained_variance,
@@ -97,6 +97,7 @@ class Pieces(NamedTuple):
     advantage: Callable[..., Array]
     rollout: Unroll
     curriculum: Curriculum | None
+    mirrors: Mirrors | None
 
 
 def ppo(
@@ -130,9 +131,11 @@ def ppo(
             be made.
     """
     config.check_worlds(worlds)
-    networks = networks or actor_critic(config, config.image_shapes(worlds.env))
+    mirrors = mirrors_of(config, worlds.env) if config.symmetry else None
+    networks = networks or actor_critic(config, config.image_shapes(worlds.env), mirrors)
     optimizer = optimizer or optax.scale_by_adam(eps=1e-5)
-    pieces = Pieces(worlds, config, networks, loss, optimizer, advantage, rollout, curriculum)
+    chosen = networks, loss, optimizer, advantage, rollout, curriculum
+    pieces = Pieces(worlds, config, *chosen, mirrors)
     begin, act, learn_from = (
         jax.jit(functools.partial(function, pieces)) for function in (_begin, _act, _learn_from)
     )
@@ -178,7 +181,8 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
     config, (networks_key, key) = pieces.config, jax.random.split(key)
     seen = config.select(obs)
     nobs, ncritic = (part["state"].shape[-1] for part in seen)
-    nact = len(pieces.worlds.env.action_low)
+    nact, both = len(pieces.worlds.env.action_low), pieces.mirrors
+    mirrors = None if both is None else (both.actor_obs, both.critic_obs)
     networks = pieces.networks(networks_key, nobs, ncritic, nact).centred(*seen)
     if networks.remembers:
         config.check_for_memory()
@@ -188,7 +192,7 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
         networks=networks,
         optimizer=pieces.optimizer.init(networks),
         learning_rate=jnp.float32(config.learning_rate),
-        statistics=ObservationStatistics.zero(*seen),
+        statistics=ObservationStatistics.zero(*seen, mirrors),
         critic_memory=networks.critic.start(config.num_worlds),
         reward_scale=RewardScale.zero(config.num_worlds),
         hyperparameters=hyperparameters(Hyperparameters, config),
@@ -199,7 +203,7 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
 
 def _policy(pieces: Pieces, learning: LearnerState) -> Policy:
     return Policy(
-        actor=learning.networks.actor,
+        actor=learning.networks.actor.dense(),
         statistics=learning.statistics.actor,
         low=jnp.asarray(pieces.worlds.env.action_low),
         high=jnp.asarray(pieces.worlds.env.action_high),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationPart
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Finite, Positive
-from worldline.tasks.playground import commands, costs
+from worldline.tasks.playground import commands, costs, parts
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.gait import foot_height
 from worldline.tasks.playground.humanoid import HumanoidTask, Stride
@@ -106,6 +108,11 @@ class ApolloJoystickFlat(HumanoidTask):
         """Standing somewhere near the origin, with motors that are told to go to 0."""
         return dataclasses.replace(super().start(key), inputs={})
 
+    @property
+    def command_bounds(self) -> tuple[Sequence[float], Sequence[float]]:
+        """As far one way as the other."""
+        return tuple(-largest for largest in self.largest_command), self.largest_command
+
     def first_command(self, key: Key) -> Command:
         """Anything within bounds."""
         velocity_key, steps_key = jax.random.split(key)
@@ -141,6 +148,25 @@ class ApolloJoystickFlat(HumanoidTask):
             physics.fields["actuator_force"],
             physics.qpos[:7],
         ]
+
+    def known_parts(self) -> tuple[ObservationPart, ...]:
+        """The numbers of `known`."""
+        exact = (
+            parts.angular_velocity(),
+            parts.projected_gravity(),
+            parts.linear_velocity(),
+            parts.joint_position(self),
+            parts.joint_velocity(self),
+        )
+        place = ObservationPart("position", 3, unit="m", frame="world", mirror="vector")
+        turn = ObservationPart("orientation", 4, frame="world", mirror="quaternion")
+        return (*parts.exact(exact), parts.motor_force(self), place, turn)
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`: about the controls of the keyframe."""
+        held = tuple(self.model.mj.key(self.keyframe).ctrl.tolist())
+        return tuple(dataclasses.replace(each, offset=held) for each in super().action_parts)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Stride

@@ -252,7 +252,7 @@ class BarkourJoystick(ServoTask):
     @property
     def observation_parts(self) -> ObservationParts:
         """The numbers of `observe`: the newest frame, and those before it as they were."""
-        noise, earlier = self.noise, (self.history_length - 1) * _FRAME
+        noise = self.noise
         frame = (
             parts.yaw_rate(0.25, 4 * noise),
             parts.upvector(noise),
@@ -262,7 +262,7 @@ class BarkourJoystick(ServoTask):
             parts.joint_position(self, noise),
             parts.action_before_last(self),
         )
-        return {"state": (*frame, *parts.of_task({"earlier_frames": earlier}))}
+        return {"state": (*frame, parts.before(frame, self.history_length - 1))}
 
     @property
     def action_parts(self) -> tuple[ActionPart, ...]:

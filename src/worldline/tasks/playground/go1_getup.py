@@ -152,7 +152,8 @@ class Go1Getup(Go1Task):
         exact = self.exact_parts(
             "gyro", "accelerometer", "linear", "global_angvel", from_home=False
         )
-        return {"state": state, "privileged_state": (*state, *exact, *parts.motors_and_height())}
+        known = (*exact, *parts.motors_and_height(self))
+        return {"state": state, "privileged_state": (*state, *known)}
 
     @property
     def action_parts(self) -> tuple[ActionPart, ...]:

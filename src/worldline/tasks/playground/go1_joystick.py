@@ -166,11 +166,13 @@ class Go1JoystickFlat(Go1Task, JoystickTask):
             parts.action_before_last(self),
             parts.command(low, self.largest_command),
         )
-        feet = parts.of_task({"last_contact": 4, "feet_velocity": 12, "feet_air_time": 4})
-        push = parts.of_task({"push": 3, "pushed": 1})
         exact = self.exact_parts("gyro", "accelerometer", "gravity", "linear", "global_angvel")
-        motors = parts.of_task({"motor_force": 12}, "N m")
-        return {"state": state, "privileged_state": (*state, *exact, *motors, *feet, *push)}
+        feet = parts.of_feet(
+            self, {"last_contact": "same", "feet_velocity": "vector", "feet_air_time": "same"}
+        )
+        push = parts.push(), *parts.of_task({"pushed": 1})
+        known = (*exact, parts.motor_force(self), *feet, *push)
+        return {"state": state, "privileged_state": (*state, *known)}
 
     @property
     def action_parts(self) -> tuple[ActionPart, ...]:

@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationPart
 from worldline.env.task import Start
 from worldline.errors import TaskError, did_you_mean
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Number
+from worldline.tasks.playground import parts
 from worldline.tasks.playground.feet import Feet
 from worldline.tasks.playground.gait import BIPED_GAITS, advanced
 from worldline.tasks.playground.legged import LeggedTask, between, draws, noisy
@@ -175,6 +177,36 @@ class H1Task(LeggedTask):
             jnp.sin(track.phase),
             jnp.stack(gait),
         ]
+
+    def felt_parts(self) -> tuple[ObservationPart, ...]:
+        """The numbers of `felt`."""
+        level = self.noise_level
+        return (
+            parts.angular_velocity(level * self.gyro_noise),
+            parts.upvector(level * self.vertical_noise),
+            parts.joint_position(self, level * self.joint_noise),
+            parts.joint_velocity(self, level * self.joint_velocity_noise),
+            parts.action_before_last(self),
+        )
+
+    def known_parts(self) -> tuple[ObservationPart, ...]:
+        """The numbers of `known`."""
+        joints, steps = parts.servo_joints(self), self.history_length
+        names = ("feet_contact", "gait_phase_cosine", "gait_phase_sine")
+        velocities = ObservationPart(
+            "joint_velocities", steps * len(joints), unit="rad/s", mirror="joints", each=joints
+        )
+        return (
+            velocities,
+            parts.servo_errors(self, steps),
+            *parts.of_feet(self, dict.fromkeys(names, "same")),
+            *parts.of_task({"gait_frequency": 1, "gait_number": 1, "swing_height": 1}),
+        )
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self)
 
     def _velocities(self, physics: PhysicsState, track: Track) -> Array:
         """Of the joints, newest first, `(n, 19)`, rad/s."""

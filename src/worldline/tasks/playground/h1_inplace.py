@@ -6,6 +6,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from worldline.env.parts import ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, Positive
@@ -60,6 +61,11 @@ class H1InplaceGaitTracking(H1Task):
     def observe(self, physics: PhysicsState, memory: Track) -> Array:
         """What such a robot can feel, and the gait."""
         return jnp.concatenate([*self.felt(physics, memory), *self.known(physics, memory)])
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        return {"state": (*self.felt_parts(), *self.known_parts())}
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Track

@@ -8,10 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Positive
-from worldline.tasks.playground import commands, costs, feet
+from worldline.tasks.playground import commands, costs, feet, parts
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.gait import BIPED_GAITS, foot_height
 from worldline.tasks.playground.h1 import H1Task, Track
@@ -104,8 +105,20 @@ class H1JoystickGaitTracking(H1Task):
 
     def observe(self, physics: PhysicsState, memory: Memory) -> Array:
         """What such a robot can feel, the command and the gait."""
-        parts = [*self.felt(physics, memory.track), memory.command.velocity]
-        return jnp.concatenate([*parts, *self.known(physics, memory.track)])
+        felt = [*self.felt(physics, memory.track), memory.command.velocity]
+        return jnp.concatenate([*felt, *self.known(physics, memory.track)])
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        command = parts.command(self.lowest_command, self.highest_command)
+        return {"state": (*self.felt_parts(), command, *self.known_parts())}
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`: targets move from the last ones, which begin at 0."""
+        servos = tuple(self.model.names("actuator"))
+        return (ActionPart("joint_position_target", len(servos), "task", servos, unit="rad"),)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -11,9 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.parts import ActionPart, ObservationPart, ObservationParts
 from worldline.env.task import Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import NotNegative, Number, Positive
+from worldline.tasks.playground import parts
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.costs import length
 from worldline.tasks.playground.feet import Feet
@@ -182,8 +185,8 @@ class HumanoidTask(LeggedTask):
         linear, gyro, gravity, joints, velocities = noisy(
             noise_key, list(exact.values()), scales, self.noise_level
         )
-        parts = [linear, gyro, gravity, stride.command.velocity, joints - self.pose, velocities]
-        return [*parts, stride.last_action, jnp.cos(stride.phase), jnp.sin(stride.phase)]
+        felt = [linear, gyro, gravity, stride.command.velocity, joints - self.pose, velocities]
+        return [*felt, stride.last_action, jnp.cos(stride.phase), jnp.sin(stride.phase)]
 
     @property
     def joint_noises(self) -> np.ndarray:
@@ -207,6 +210,49 @@ class HumanoidTask(LeggedTask):
             self.feet_velocity(physics).ravel(),
             stride.feet.air_time,
         ]
+
+    @property
+    @abc.abstractmethod
+    def command_bounds(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Lowest and highest command: forward and left, m/s, and turning left, rad/s."""
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`."""
+        phases = ("gait_phase_cosine", "gait_phase_sine")
+        state = (
+            parts.linear_velocity(self.velocity_noise, f"local_linvel{self.frame}"),
+            parts.angular_velocity(self.gyro_noise, f"gyro{self.frame}"),
+            parts.projected_gravity(self.gravity_noise, self.imu_site),
+            parts.command(*self.command_bounds),
+            parts.joint_position(self, tuple(self.joint_noises.tolist())),
+            parts.joint_velocity(self, self.joint_velocity_noise),
+            parts.action_before_last(self),
+            *parts.of_feet(self, dict.fromkeys(phases, "same")),
+        )
+        return {"state": state, "privileged_state": (*state, *self.known_parts())}
+
+    def known_parts(self) -> tuple[ObservationPart, ...]:
+        """The numbers of `known`."""
+        exact = (
+            parts.angular_velocity(sensor=f"gyro{self.frame}"),
+            parts.acceleration(f"accelerometer{self.frame}"),
+            parts.projected_gravity(site=self.imu_site),
+            parts.linear_velocity(sensor=f"local_linvel{self.frame}"),
+            parts.global_angular_velocity(f"global_angvel{self.frame}"),
+            parts.joint_position(self),
+            parts.joint_velocity(self),
+        )
+        feet = parts.of_feet(
+            self, {"feet_contact": "same", "feet_velocity": "vector", "feet_air_time": "same"}
+        )
+        height = parts.of_task({"height": 1}, "m")
+        return (*parts.exact(exact), *height, parts.motor_force(self), *feet)
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self)
 
     def measured(self, physics: PhysicsState) -> dict[str, Array]:
         """What the robot's sensors measure, by name, without noise."""

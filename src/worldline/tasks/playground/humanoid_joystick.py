@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -103,6 +104,11 @@ class HumanoidJoystick(HumanoidTask):
     def _velocity(self, key: Key) -> Array:
         low, high = self.lowest_command, self.highest_command
         return commands.within(key, low, high, self.stand_probability)
+
+    @property
+    def command_bounds(self) -> tuple[Sequence[float], Sequence[float]]:
+        """As configured."""
+        return self.lowest_command, self.highest_command
 
     @property
     def pose_weights(self) -> np.ndarray:

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from worldline.env.mirror import Symmetry
+from worldline.env.symmetry import left_right
 from worldline.env.task import Outcome
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
@@ -136,6 +138,11 @@ class LeggedTask(WalkingTask):
     def pose(self) -> NDArray:
         """The joints' angles there, `(nu,)`, rad."""
         return self.home[7:]
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """Left and right, by the names of joints and feet, and the axes of the joints."""
+        return left_right(self)
 
     @property
     def action_bounds(self) -> tuple[NDArray, NDArray]:

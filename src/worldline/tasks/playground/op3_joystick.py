@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import mujoco
 
+from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Number, Positive, Share
-from worldline.tasks.playground import commands, costs, feet
+from worldline.tasks.playground import commands, costs, feet, parts
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.legged import ServoTask, draws, noisy
 from worldline.types import Array, Key
@@ -155,6 +156,24 @@ class Op3Joystick(ServoTask):
     def observe(self, physics: PhysicsState, memory: Memory) -> Array:
         """The last frames, newest first."""
         return jnp.concatenate([self.frame(physics, memory), memory.frames.ravel()])
+
+    @property
+    def observation_parts(self) -> ObservationParts:
+        """The numbers of `observe`: the newest frame, and those before it as they were."""
+        noise = self.noise
+        frame = (
+            parts.angular_velocity(noise),
+            parts.upvector(noise),
+            parts.command(self.lowest_command, self.highest_command),
+            parts.joint_position(self, noise),
+            parts.action_before_last(self),
+        )
+        return {"state": (*frame, parts.before(frame, self.history_length - 1))}
+
+    @property
+    def action_parts(self) -> tuple[ActionPart, ...]:
+        """The numbers of `control`."""
+        return parts.servo_targets(self)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

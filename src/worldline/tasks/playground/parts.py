@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from worldline.env.parts import ActionPart
+from worldline.env.parts import ActionPart, MirrorKind
 from worldline.env.parts import ObservationPart as Part
 from worldline.tasks.playground.legged import LeggedTask
 from worldline.types import NDArray
@@ -34,23 +34,23 @@ def joint_velocity(task: LeggedTask, noise: Noise = 0.0) -> Part:
     return Part("joint_velocity", len(joints), "joint_velocity", joints, unit="rad/s", noise=noise)
 
 
-def linear_velocity(noise: Noise = 0.0) -> Part:
+def linear_velocity(noise: Noise = 0.0, sensor: str = "local_linvel") -> Part:
     """The velocity of the IMU in its own frame."""
     return Part(
-        "base_linear_velocity", 3, "sensor", ("local_linvel",), noise=noise, unit="m/s", frame="imu"
+        "base_linear_velocity", 3, "sensor", (sensor,), noise=noise, unit="m/s", frame="imu"
     )
 
 
-def angular_velocity(noise: Noise = 0.0) -> Part:
+def angular_velocity(noise: Noise = 0.0, sensor: str = "gyro") -> Part:
     """What the gyroscope measures."""
     return Part(
-        "base_angular_velocity", 3, "sensor", ("gyro",), noise=noise, unit="rad/s", frame="imu"
+        "base_angular_velocity", 3, "sensor", (sensor,), noise=noise, unit="rad/s", frame="imu"
     )
 
 
-def projected_gravity(noise: Noise = 0.0) -> Part:
-    """The direction of gravity in the frame of the IMU."""
-    return Part("projected_gravity", 3, "projected_gravity", ("imu",), frame="imu", noise=noise)
+def projected_gravity(noise: Noise = 0.0, site: str = "imu") -> Part:
+    """The direction of gravity in the frame of the IMU, which is at a site."""
+    return Part("projected_gravity", 3, "projected_gravity", (site,), frame="imu", noise=noise)
 
 
 def upvector(noise: Noise = 0.0) -> Part:
@@ -58,15 +58,14 @@ def upvector(noise: Noise = 0.0) -> Part:
     return Part("upvector", 3, "sensor", ("upvector",), frame="world", noise=noise)
 
 
-def acceleration() -> Part:
+def acceleration(sensor: str = "accelerometer") -> Part:
     """What the accelerometer measures."""
-    return Part("acceleration", 3, "sensor", ("accelerometer",), unit="m/s^2", frame="imu")
+    return Part("acceleration", 3, "sensor", (sensor,), unit="m/s^2", frame="imu")
 
 
-def global_angular_velocity() -> Part:
+def global_angular_velocity(sensor: str = "global_angvel") -> Part:
     """The angular velocity along the world's axes."""
-    sensor = ("global_angvel",)
-    return Part("global_angular_velocity", 3, "sensor", sensor, unit="rad/s", frame="world")
+    return Part("global_angular_velocity", 3, "sensor", (sensor,), unit="rad/s", frame="world")
 
 
 def yaw_rate(scale: float, noise: Noise) -> Part:
@@ -91,9 +90,41 @@ def feet_position(task: LeggedTask, noise: tuple[float, float, float] = (0.0, 0.
     return Part("feet_position", len(whole), "sensor", sensors, unit="m", frame="imu", noise=whole)
 
 
-def motors_and_height(joints: int = 12) -> tuple[Part, ...]:
+def motor_force(task: LeggedTask) -> Part:
+    """The forces of the motors."""
+    joints = servo_joints(task)
+    return Part("motor_force", len(joints), unit="N m", mirror="joints", each=joints)
+
+
+def motors_and_height(task: LeggedTask) -> tuple[Part, ...]:
     """The forces of the motors, and the height of the IMU."""
-    return (*of_task({"motor_force": joints}, "N m"), *of_task({"height": 1}, "m"))
+    return (motor_force(task), *of_task({"height": 1}, "m"))
+
+
+def servo_errors(task: LeggedTask, steps: int) -> Part:
+    """How far joints were from their targets in the last control steps."""
+    joints = servo_joints(task)
+    return Part("servo_errors", steps * len(joints), unit="rad", mirror="joints", each=joints)
+
+
+def of_feet(task: LeggedTask, kinds: Mapping[str, MirrorKind]) -> tuple[Part, ...]:
+    """Numbers of each foot that the task alone can compute, by name: one, or a vector."""
+    sizes = {name: 3 if kind == "vector" else 1 for name, kind in kinds.items()}
+    return tuple(
+        Part(name, sizes[name] * len(task.feet), mirror=kind, each=task.feet)
+        for name, kind in kinds.items()
+    )
+
+
+def push() -> Part:
+    """The force of a push, along the world's axes."""
+    return Part("push", 3, mirror="vector")
+
+
+def before(frame: Sequence[Part], frames: int) -> Part:
+    """The frames before the newest one, as they were."""
+    size = frames * sum(part.size for part in frame)
+    return Part("earlier_frames", size, inner=tuple(frame))
 
 
 def action_before_last(task: LeggedTask) -> Part:
@@ -114,6 +145,7 @@ def command(
         frame="imu",
         low=tuple(low),
         high=tuple(high),
+        mirror="velocity_command",
     )
 
 
@@ -123,8 +155,10 @@ def exact(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def of_task(sizes: Mapping[str, int], unit: str = "") -> tuple[Part, ...]:
-    """Parts that the task alone can compute, by their names, with their sizes."""
-    return tuple(Part(name, size, unit=unit) for name, size in sizes.items())
+    """Parts that the task alone can compute, by their names, with their sizes; left and right are
+    the same to them.
+    """
+    return tuple(Part(name, size, unit=unit, mirror="same") for name, size in sizes.items())
 
 
 def servo_targets(

@@ -152,12 +152,14 @@ class SpotFlat(SpotTask, JoystickTask):
     @property
     def observation_parts(self) -> ObservationParts:
         """The numbers of `observe`."""
-        joints = self.model.nu
+        feet = parts.of_feet(
+            self, {"last_contact": "same", "feet_velocity": "vector", "feet_air_time": "same"}
+        )
         state = (
             parts.angular_velocity(self.gyro_noise),
             parts.upvector(self.vertical_noise),
             parts.joint_position(self, self.joint_noise),
-            *parts.of_task({"servo_errors": self.history_length * joints}, "rad"),
+            parts.servo_errors(self, self.history_length),
             parts.feet_position(self, self.feet_noise),
             parts.action_before_last(self),
             parts.command(self.lowest_command, self.highest_command),
@@ -171,8 +173,9 @@ class SpotFlat(SpotTask, JoystickTask):
             parts.joint_position(self),
             parts.feet_position(self),
             parts.joint_velocity(self),
-            *parts.of_task({"motor_force": joints}, "N m"),
-            *parts.of_task({"last_contact": 4, "feet_velocity": 12, "feet_air_time": 4, "push": 3}),
+            parts.motor_force(self),
+            *feet,
+            parts.push(),
         )
         return {"state": state, "privileged_state": (*state, *parts.exact(exact))}
 

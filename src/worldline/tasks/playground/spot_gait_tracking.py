@@ -152,15 +152,16 @@ class SpotGaitTracking(SpotTask):
     @property
     def observation_parts(self) -> ObservationParts:
         """The numbers of `observe`."""
-        feet = {"feet_contact": 4, "gait_phase_cosine": 4, "gait_phase_sine": 4}
+        names = ("feet_contact", "gait_phase_cosine", "gait_phase_sine")
         gait = {"gait_frequency": 1, "gait_number": 1, "swing_height": 1}
         return {
             "state": (
                 parts.angular_velocity(self.gyro_noise),
                 parts.upvector(self.vertical_noise),
                 parts.joint_position(self, self.joint_noise, from_home=False),
-                *parts.of_task({"servo_errors": self.history_length * self.model.nu}, "rad"),
-                *parts.of_task(feet | gait),
+                parts.servo_errors(self, self.history_length),
+                *parts.of_feet(self, dict.fromkeys(names, "same")),
+                *parts.of_task(gait),
             )
         }
 

@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from worldline.env.mirror import Symmetry
 from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.parts import ObservationPart as Part
+from worldline.env.symmetry import left_right
 from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import Number
@@ -265,8 +267,10 @@ class QuadrupedJoystick(WalkingTask):
                     frame="torso",
                     low=tuple(-value for value in most),
                     high=most,
+                    mirror="velocity_command",
                 ),
-                Part("gait_clock", 2, "clock", frequency=self.gait_frequency),
+                # The other diagonal legs swing half a period later.
+                Part("gait_clock", 2, "clock", frequency=self.gait_frequency, mirror="opposite"),
             )
         }
 
@@ -276,6 +280,11 @@ class QuadrupedJoystick(WalkingTask):
         stance = tuple(_STANDING.tolist())
         servos, name = tuple(_JOINTS), "joint_position_target"
         return (ActionPart(name, 12, "position", servos, stance, self.action_scale, "rad"),)
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """Left and right, by the names of the joints and their axes."""
+        return left_right(self)
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Memory

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from worldline.env.mirror import Mirror, Symmetry
 from worldline.env.parts import STATE, ObservationPart, ObservationParts
 from worldline.env.task import Outcome, Start, Task, check_task, inputs_of
 from worldline.env.wrapped import WrappedTask
@@ -165,6 +166,20 @@ class OnTerrain(WrappedTask):
         )
         parts = self.task.observation_parts or self._unnamed
         return {key: (*own, scan) if key in _SEEING else own for key, own in parts.items()}
+
+    @property
+    def symmetry(self) -> Symmetry | None:
+        """That of the task; in the mirror, the height scan is read from the other side."""
+        own = self.task.symmetry
+        if own is None:
+            return None
+        numbers = np.arange(len(self._scanned)).reshape(len(np.unique(self._scanned[:, 0])), -1)
+        scan = Mirror(tuple(numbers[:, ::-1].ravel().tolist()), (1.0,) * numbers.size)
+        seen = {
+            key: Mirror.joined([mirror, scan]) if key in _SEEING else mirror
+            for key, mirror in own.observation.items()
+        }
+        return Symmetry(seen, own.action)
 
     @functools.cached_property
     def _unnamed(self) -> ObservationParts:
