@@ -184,7 +184,7 @@ def test_examples_in_pages_are_the_files():
 def test_no_page_has_code_that_is_neither_run_nor_explained():
     for page in PAGES:
         for block in all_blocks(page):
-            known = block.kind in ("python", "sh", "text", "diff", "toml", "xml")
+            known = block.kind in ("python", "sh", "text", "diff", "toml", "xml", "yaml")
             assert known, f"{name(page)}:{block.line}: {block.kind}"
 
 

@@ -117,10 +117,10 @@ def _run_with_settings(name: str, argv: list[str]) -> int:
         settings = train_settings(*take_task(argv))
     else:
         settings = parse(getattr(commands, name.capitalize()), argv, f"worldline {name}")
-    if name in _STOPPING and settings.cluster.local:
-        from worldline.cli.local import train_locally
+    if name in _STOPPING and settings.cluster.launcher:
+        from worldline.cli.local import train_in_processes
 
-        return train_locally(name, argv, settings)
+        return train_in_processes(name, argv, settings)
     if name not in _LIGHT:
         from worldline.tuning import tune_process
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 
+from worldline.env.episodes import WorldsState
 from worldline.learn.policy import Policy
 from worldline.learn.rollout import Rollout, unroll
-from worldline.types import Key, Metrics, PyTree
+from worldline.types import Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
 #: Acts in worlds, as `worldline.learn.rollout.unroll` does.
@@ -31,6 +32,29 @@ class CollectorState(eqx.Module):
     def with_ranges(self, ranges: Ranges) -> CollectorState:
         """The state with these ranges, from which later episodes are drawn."""
         return dataclasses.replace(self, worlds=dataclasses.replace(self.worlds, ranges=ranges))
+
+    @classmethod
+    def shared_by(cls, by_world: Any, everywhere: Any) -> CollectorState:
+        """A state with one value for each field: how devices share it."""
+        return cls(WorldsState.shared_by(by_world, everywhere), by_world, everywhere)
+
+
+class Experience(NamedTuple):
+    """What acting hands to learning."""
+
+    rollout: Rollout
+    """The steps, `(T, B)`."""
+    memory: PyTree
+    """The policy's memory before the first step, `(B, ...)`; `()` without a memory."""
+    next_obs: Observation
+    """The observation to act on after the last step, `(B, ...)`."""
+    summary: Metrics
+    """Of the rollout."""
+
+    @classmethod
+    def shared_by(cls, steps_by_world: Any, by_world: Any, everywhere: Any) -> Experience:
+        """One value for each field: how devices share it."""
+        return cls(steps_by_world, by_world, by_world, everywhere)
 
 
 def collect(

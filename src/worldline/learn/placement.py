@@ -10,10 +10,11 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 
 from worldline.env.episodes import WorldsState
+from worldline.learn.collector import CollectorState, Experience
 from worldline.learn.policy import Policy
 from worldline.learn.run import Learner
-from worldline.parallel.mesh import BY_WORLD, EVERYWHERE
-from worldline.types import Array, Key, Metrics
+from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, STEPS_BY_WORLD
+from worldline.types import Array, Key, Metrics, PyTree
 
 S = TypeVar("S")
 
@@ -62,17 +63,8 @@ def place(mesh: Mesh | None, state: S) -> S:
     """
     if mesh is None:
         return state
-    by_world, everywhere = (NamedSharding(mesh, spec) for spec in (BY_WORLD, EVERYWHERE))
-
-    def layout(node: Any) -> Any:
-        if isinstance(node, WorldsState):
-            return jax.tree.broadcast(WorldsState.shared_by(by_world, everywhere), node)
-        return everywhere
-
     leaves, structure = jax.tree.flatten(state)
-    places = jax.tree.leaves(
-        jax.tree.map(layout, state, is_leaf=lambda node: isinstance(node, WorldsState))
-    )
+    places = [NamedSharding(mesh, spec) for spec in jax.tree.leaves(layout(state))]
 
     def lies(leaf: Any, place: NamedSharding) -> bool:
         return isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(place, leaf.ndim)
@@ -83,6 +75,25 @@ def place(mesh: Mesh | None, state: S) -> S:
         for i, leaf in zip(astray, move(tuple(leaves[i] for i in astray)), strict=True):
             leaves[i] = leaf
     return jax.tree.unflatten(structure, leaves)
+
+
+def layout(state: PyTree) -> PyTree:
+    """How devices share each array of a training state: `BY_WORLD`, `STEPS_BY_WORLD` or
+    `EVERYWHERE`, in a tree of its structure.
+    """
+
+    def of(node: Any) -> Any:
+        if isinstance(node, CollectorState):
+            if not isinstance(node.worlds, WorldsState):
+                return jax.tree.map(lambda _: EVERYWHERE, node)
+            return jax.tree.broadcast(CollectorState.shared_by(BY_WORLD, EVERYWHERE), node)
+        if isinstance(node, Experience):
+            shared = Experience.shared_by(STEPS_BY_WORLD, BY_WORLD, EVERYWHERE)
+            return jax.tree.broadcast(shared, node)
+        return EVERYWHERE
+
+    known = CollectorState, Experience
+    return jax.tree.map(of, state, is_leaf=lambda node: isinstance(node, known))
 
 
 def whole(mesh: Mesh | None, state: S) -> S:

@@ -16,6 +16,23 @@ from worldline.types import Key, Metrics, PyTree
 S = TypeVar("S")
 
 
+class Halves(NamedTuple):
+    """The two halves of an update, which different devices or processes can run at the same time.
+
+    Their states are those of a training state: `acting`, the worlds, and `learning`, which has a
+    method `that_acts` that leaves out what acting does not read.
+    """
+
+    act: Callable[[Any, Any], tuple[Any, Any]]
+    """From `acting` and `learning` to `acting` after a rollout, and the rollout."""
+    learn: Callable[[Any, Any], tuple[Any, Metrics]]
+    """From `learning` and a rollout to `learning` after it, and metrics."""
+    move: Callable[[Any, Metrics], Any]
+    """From `acting` and those metrics to `acting` with the ranges that a curriculum has moved."""
+    policy: Callable[[Any], Policy]
+    """The policy of `learning`."""
+
+
 class Learner(NamedTuple, Generic[S]):
     """An algorithm on a task: pure functions of the training state, a pytree."""
 
@@ -34,6 +51,8 @@ class Learner(NamedTuple, Generic[S]):
     """The same as `update` with less memory: it may reuse, and so delete, the arrays of its
     argument. `run` calls it; None: `run` calls `update`. If you replace one of the two, replace
     both."""
+    halves: Halves | None = None
+    """The two halves of an update, if acting and learning can run apart."""
 
 
 class Progress(NamedTuple, Generic[S]):

@@ -7,18 +7,23 @@ or by a signal, all must know. The first process writes the run folder and shows
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from worldline.errors import ConfigError, LostProcessError
 from worldline.parallel.config import DETECT, ClusterConfig
 from worldline.parallel.mesh import world_mesh
+from worldline.parallel.roles import Roles, cpus, take_role
+from worldline.types import Array
 
 #: The longest text that `of_first` passes on, which is a path; bytes.
 _LONGEST_TEXT = 4096
@@ -27,11 +32,12 @@ _LONGEST_TEXT = 4096
 _LOST = re.compile(r"gloo|nccl|coordination service", re.IGNORECASE)
 
 
-def join(config: ClusterConfig) -> Mesh | None:
+def join(config: ClusterConfig) -> Mesh | Roles | None:
     """Joins the other processes, if there are any. Call it before anything else of JAX.
 
     Returns:
-        The devices of all of them, to share worlds over; None if there is one device alone.
+        The devices of all of them, to share worlds over; None if there is one device alone. Where
+        some processes act and others learn, which of them do.
 
     Raises:
         ConfigError: the processes do not find each other, or one has not so many devices.
@@ -48,6 +54,8 @@ def join(config: ClusterConfig) -> Mesh | None:
             raise ConfigError(
                 f"cannot join the processes at {config.coordinator!r}: {reason}"
             ) from error
+    if config.actors:
+        return take_role(config)
     local = jax.local_device_count()
     if config.devices > local:
         raise ConfigError(f"devices is {config.devices}, but this process has {local}")
@@ -61,25 +69,45 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
+def process_count() -> int:
+    """How many processes train together; some may have no accelerator, but all have a CPU."""
+    try:
+        return jax.process_count("cpu")
+    except RuntimeError:  # JAX was told not to use it
+        return jax.process_count()
+
+
 def of_first(text: str) -> str:
     """The text of the first process, in every process. All processes must call it."""
-    if jax.process_count() == 1:
+    if process_count() == 1:
         return text
-    from jax.experimental.multihost_utils import broadcast_one_to_all
-
     said = np.zeros(_LONGEST_TEXT, np.uint8)
     encoded = np.frombuffer(text.encode()[:_LONGEST_TEXT], np.uint8)
     said[: encoded.size] = encoded
-    return bytes(np.asarray(broadcast_one_to_all(said))).rstrip(b"\0").decode()
+    return bytes(_of_all(said)[0]).rstrip(b"\0").decode()
 
 
 def any_of(*flags: bool) -> tuple[bool, ...]:
     """Whether each flag is true in any process. All processes must call it."""
-    if jax.process_count() == 1:
+    if process_count() == 1:
         return flags
-    from jax.experimental.multihost_utils import process_allgather
+    return tuple(map(bool, np.any(_of_all(np.array(flags)), axis=0).tolist()))
 
-    return tuple(map(bool, process_allgather(np.array(flags)).any(axis=0)))
+
+def _of_all(mine: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The arrays of all processes, `(N, ...)`, in every process. They travel between CPUs."""
+    each = cpus()
+    mesh = Mesh(np.array(each), ("processes",))
+    by_process = NamedSharding(mesh, P("processes"))
+    own = [jax.device_put(mine[None], mesh.local_devices[0])]
+    shares = jax.make_array_from_single_device_arrays((len(each), *mine.shape), by_process, own)
+    gathered = _gathering(NamedSharding(mesh, P()))(shares)
+    return np.asarray(gathered.addressable_data(0))
+
+
+@functools.lru_cache
+def _gathering(everywhere: NamedSharding) -> Callable[[Array], Array]:
+    return jax.jit(lambda shares: shares, out_shardings=everywhere)
 
 
 def check_same(number: int, what: str) -> None:
@@ -110,10 +138,10 @@ def report_lost_process(resume: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError) as error:
-        if jax.process_count() == 1 or not _LOST.search(str(error)):
+        if process_count() == 1 or not _LOST.search(str(error)):
             raise
         raise LostProcessError(
-            f"process {jax.process_index()} of {jax.process_count()} has lost another process, "
+            f"process {jax.process_index()} of {process_count()} has lost another process, "
             f"which has ended or cannot be reached; start all processes again with {resume}"
         ) from error
 
@@ -122,7 +150,7 @@ def leave(status: int) -> None:
     """Ends this process at once if it is one of several: the others, and what JAX does at the end
     of a program, would wait for each other for minutes.
     """
-    if jax.distributed.is_initialized() and jax.process_count() > 1:
+    if jax.distributed.is_initialized() and process_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -17,15 +17,15 @@ from worldline.parallel.launch import cores_by_node, last_line, shares
 #: Seconds between two looks at the processes.
 _LOOK_S = 0.1
 
-#: What becomes a job: it takes its cores, and gets SIGTERM when the launcher is gone (1 is
+#: What becomes a job: it takes its cores, and gets a signal when the launcher is gone (1 is
 #: `PR_SET_PDEATHSIG` of Linux). It is in a process group of its own, since the terminal's Ctrl-C is
 #: for the launcher to hand on.
 _BEGIN = """
-import ctypes, os, signal, sys
-launcher, cores, *command = sys.argv[1:]
+import ctypes, os, sys
+launcher, number, cores, *command = sys.argv[1:]
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, map(int, cores.split(",")))
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(1, int(number))
 if os.getppid() != int(launcher):
     sys.exit(1)
 os.execvp(command[0], command)
@@ -94,11 +94,20 @@ class _Running(NamedTuple):
 
 def _begin(command: Sequence[str], cores: list[int]) -> _Running:
     said = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when the job has ended
-    begin = [sys.executable, "-SEc", _BEGIN, str(os.getpid()), ",".join(map(str, cores))]
     process = subprocess.Popen(
-        [*begin, *command], stdout=subprocess.DEVNULL, stderr=said, process_group=0
+        with_cores(command, cores), stdout=subprocess.DEVNULL, stderr=said, process_group=0
     )
     return _Running(process, cores, said)
+
+
+def with_cores(
+    command: Sequence[str], cores: Sequence[int], end: signal.Signals = signal.SIGTERM
+) -> list[str]:
+    """A command that runs another one on some cores, and gets the signal `end` when the process
+    that starts it is gone.
+    """
+    begin = [sys.executable, "-SEc", _BEGIN, str(os.getpid()), str(int(end))]
+    return [*begin, ",".join(map(str, cores)), *command]
 
 
 @contextlib.contextmanager

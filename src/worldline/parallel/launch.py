@@ -65,8 +65,21 @@ def launch(
     """
     program = program or (sys.executable, "-m", "worldline.cli")
     cores = shares(cores_by_node(), processes)
+    return keep_running(lambda words: _run([*program, *words], cores), command, restarts)
+
+
+def keep_running(
+    run: Callable[[list[str]], tuple[Ended, bool]], command: Callable[[], Arguments], restarts: int
+) -> int:
+    """Runs a command until it ends well, at most so many times again; gives the exit status.
+
+    Args:
+        run: runs its processes, and says how they ended and whether a signal asked for that.
+        command: as in `launch`.
+        restarts: as in `launch`.
+    """
     for left in range(restarts, -1, -1):
-        ended, stopped = _run([*program, *command()], cores)
+        ended, stopped = run(list(command()))
         if not ended.status or stopped:
             break
         again = (

@@ -35,8 +35,11 @@ def world_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
         devices: by default all, of all processes.
     """
     devices = jax.devices() if devices is None else devices
-    if len(devices) == 1 and jax.process_count() == 1:
-        return None
+    return None if len(devices) == 1 and jax.process_count() == 1 else mesh_of(devices)
+
+
+def mesh_of(devices: Sequence[jax.Device]) -> Mesh:
+    """A mesh of these devices, also of one."""
     return Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
 
 

@@ -21,13 +21,13 @@ from worldline.env.env import Env
 from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError, RunError, did_you_mean
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
-from worldline.learn.placement import on_devices, place, whole
 from worldline.learn.policy import Policy
 from worldline.learn.population import population
 from worldline.learn.rollout import Evaluation, evaluator
 from worldline.learn.run import Learner, run
 from worldline.parallel.cluster import any_of, check_same, is_first, of_first, report_lost_process
 from worldline.parallel.devices import computing_on
+from worldline.parallel.roles import Roles
 from worldline.rendering.html import card
 from worldline.report import ProgressDisplay, RunFolder
 from worldline.report.run_folder import library_versions
@@ -40,7 +40,14 @@ from worldline.train.checkpoint import (
     restore_part,
 )
 from worldline.train.config import TrainConfig, find_domain, reading_all
-from worldline.train.learner_device import choose, sharing
+from worldline.train.layout import (
+    Layout,
+    choose_device,
+    layout_of,
+    shape_in_training,
+    shared_over,
+    with_lag,
+)
 from worldline.train.memory import check_memory
 from worldline.train.records import Records
 from worldline.train.stored import (
@@ -110,7 +117,7 @@ def train(
     began: float | None = None,
     stop_signal: StopSignal = _NEVER,
     make_learner: MakeLearner | None = None,
-    mesh: Mesh | None = None,
+    mesh: Mesh | Roles | None = None,
 ) -> Result:
     """Trains a policy and writes a run folder.
 
@@ -131,8 +138,8 @@ def train(
         make_learner: makes the learner, for example `functools.partial(ppo, loss=my_loss)`; by
             default the algorithm's own function.
         mesh: devices that share the worlds, from `worldline.parallel.cluster.join` or
-            `worldline.parallel.mesh.world_mesh`. With several processes, each calls this function
-            with the same arguments. None: one device.
+            `worldline.parallel.mesh.world_mesh`; or the roles of processes, from `join`. With
+            several processes, each calls this function with the same arguments. None: one device.
 
     Raises:
         RunError: the run folder cannot be written.
@@ -144,13 +151,13 @@ def train(
     """
     began = time.perf_counter() if began is None else began
     check_trackers(config.track)
-    algorithm = reading_all(algorithm, env)
+    algorithm = with_lag(reading_all(algorithm, env), mesh)
     resolved = resolved_config(task, env, config, algorithm)
     if config.resume and config.out is not None and (config.out / "config.json").is_file():
         _check_same_run(config.out, resolved)
         steps, quiet = config.steps, config.quiet
         return resume(config.out, steps, quiet, began, stop_signal, env, make_learner, mesh)
-    where = choose(config.learner_device, env, algorithm)
+    where = choose_device(config.learner_device, env, algorithm, mesh)
     with computing_on(where.device), contextlib.ExitStack() as stack:
         job = _prepare(env, config, algorithm, make_learner, mesh)
         learner = begin_from(config.init_from, job.learner, config.init_parts)
@@ -173,7 +180,7 @@ def resume(
     stop_signal: StopSignal = _NEVER,
     env: Env | None = None,
     make_learner: MakeLearner | None = None,
-    mesh: Mesh | None = None,
+    mesh: Mesh | Roles | None = None,
     *,
     trust_code: bool = False,
 ) -> Result:
@@ -212,12 +219,12 @@ def resume(
         else:
             check_environment(folder, env)
         algorithm = algorithm_of(folder)
-        where = choose(config.learner_device, env, algorithm)
+        where = choose_device(config.learner_device, env, algorithm, mesh)
         stack.enter_context(computing_on(where.device))
         job = _prepare(env, config, algorithm, make_learner, mesh)
 
         def begin() -> Checkpoint:
-            like = jax.eval_shape(_members(job.learner, config).init, _keys(config)[0])
+            like = shape_in_training(_members(job.learner, config), algorithm, _keys(config)[0])
             binding = {n: value for n, value in folder.config.items() if n not in _MAY_CHANGE}
             checkpoint = restore(folder.path, like, binding, library_versions())
             taken = -1 if checkpoint is None else checkpoint.moment.step
@@ -252,10 +259,13 @@ class _Job(NamedTuple):
 
     env: Env
     config: TrainConfig
-    learner: Learner[Any]
-    """The learner of one seed, on one device."""
     evaluate: Callable[[Policy], Evaluation]
-    mesh: Mesh | None
+    layout: Layout
+
+    @property
+    def learner(self) -> Learner[Any]:
+        """The learner of one seed, whose states are whole."""
+        return self.layout.whole_learner
 
 
 def _prepare(
@@ -263,22 +273,19 @@ def _prepare(
     config: TrainConfig,
     algorithm: Any,
     make: MakeLearner | None,
-    mesh: Mesh | None,
+    where: Mesh | Roles | None,
 ) -> _Job:
     """Makes the learner and the evaluation. Raises an error for settings that do not fit."""
-    if mesh is not None and config.seeds > 1:
-        raise ConfigError(
-            f"seeds is {config.seeds}, but there are {mesh.size} devices, and several seeds run on "
-            "one device; give seeds 1, or devices 1"
-        )
-    mesh = sharing(mesh, env)
-    check_memory(env, algorithm, mesh)
+    where = shared_over(where, env, algorithm, config.seeds)
+    check_memory(env, algorithm, where.mesh if isinstance(where, Roles) else where)
     make = make or find_algorithm(name_of_algorithm(algorithm)).learner
     domain, context = find_domain(env.task, config.domain), read_draws(config.context) or None
-    worlds = Worlds(
-        env, algorithm.num_worlds, config.episode_length, domain=domain, context=context, mesh=mesh
-    )
-    learner = make(worlds, algorithm)
+
+    def learner_on(mesh: Mesh | None) -> Learner[Any]:
+        drawn = config.episode_length, domain, context
+        return make(Worlds(env, algorithm.num_worlds, *drawn, mesh=mesh), algorithm)
+
+    layout = layout_of(learner_on, where, lambda learner: _members(learner, config))
     one = evaluator(env, config.eval_episodes, domain=domain, context=context)
     all_seeds = one if config.seeds == 1 else jax.vmap(one)
     key = _keys(config)[1]
@@ -287,7 +294,7 @@ def _prepare(
         """Evaluates in the same episodes each time, so that only the policy differs."""
         return jax.device_get(all_seeds(policy, jax.random.clone(key)))
 
-    return _Job(env, config, learner, evaluate, mesh)
+    return _Job(env, config, evaluate, layout)
 
 
 def _go_on(
@@ -302,8 +309,7 @@ def _go_on(
     Several processes do all of this at the same time, but those without a folder write nothing.
     Only `run` holds the training state, so that the next update may reuse its memory.
     """
-    config, mesh = job.config, job.mesh
-    learner = on_devices(_members(job.learner, config), mesh)
+    config, learner = job.config, job.layout.learner
     state, (step, seconds, _), notes = begin()
     path = Path(of_first(str(folder and folder.path)))
     own, resolved = (folder.path, folder.config) if folder else (None, {})
@@ -318,7 +324,7 @@ def _go_on(
         records.rewind(step)
         for note in notes:
             display.note(note)
-        state = place(mesh, state)
+        state = job.layout.place(state)
         policy, evaluation = _copied(learner.policy(state)), None
         updates = run(learner, state, config.steps, step)
         del state
@@ -338,7 +344,7 @@ def _go_on(
                 stop, due = any_of(stopped(), checkpoints.are_due(progress.update_seconds))
                 if stop or due or evaluation is not None:
                     moment = Moment(step, seconds, shown.get("eval/return"))
-                    checkpoints.save(whole(mesh, progress.state), moment)
+                    checkpoints.save(job.layout.whole(progress.state), moment)
                 if stop:
                     break
             checkpoints.wait()

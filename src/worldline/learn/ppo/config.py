@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from worldline.errors import ConfigError
 from worldline.learn.config import ImageLearnerConfig
@@ -16,6 +16,7 @@ from worldline.settings import (
     NotNegative,
     Number,
     Positive,
+    Range,
     Share,
     Steps,
     Units,
@@ -82,6 +83,10 @@ class PPOConfig(ImageLearnerConfig):
     shuffle_groups: Number = 0
     """Shuffle samples within this number of groups of worlds. Devices share the groups, and so
     exchange no samples. 0: the largest of 16, 8, 4, 2 and 1 that fits worlds and minibatches."""
+
+    lag: Annotated[int, Range(0, 1)] = 0
+    """Updates by which the policy that acts is behind the one that learns: 1 lets acting and
+    learning go on at the same time, as --actors does. The probability ratio corrects for it."""
 
     def groups(self, remembers: bool) -> int:
         """The groups of worlds within which samples are shuffled.

@@ -7,8 +7,9 @@ was cut, orthogonal initialisation, gradient clipping, and a learning rate that 
 or adapted by the KL divergence.
 
 An update is two programs: one acts (a rollout, which calls the engine), one learns (pure
-arithmetic). Each is traced once. You can replace every piece: `ppo` takes functions for the
-networks, the loss, the optimiser, the advantage, the rollout and the curriculum.
+arithmetic). Each is traced once. With a lag of one update, neither waits for the other: one learns
+from the last rollout while the other makes the next one. You can replace every piece: `ppo` takes
+functions for the networks, the loss, the optimiser, the advantage, the rollout and the curriculum.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from worldline.keys import as_key
 from worldline.learn.augmentation import changed, draw_changes
 from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.bootstrap import BOOTSTRAP_VALUE, TruncationBootstrap, next_values
-from worldline.learn.collector import CollectorState, Unroll, collect, last_step, update_metrics
+from worldline.learn.collector import (
+    CollectorState,
+    Experience,
+    Unroll,
+    collect,
+    last_step,
+    update_metrics,
+)
 from worldline.learn.curriculum import Curriculum, moved
 from worldline.learn.gradient import annealed, clipped, descend
 from worldline.learn.hyperparameters import hyperparameters
@@ -44,13 +52,12 @@ from worldline.learn.returns import (
     standardized,
 )
 from worldline.learn.rollout import Rollout, unroll
-from worldline.learn.run import Learner
+from worldline.learn.run import Halves, Learner
 from worldline.learn.shuffle import shuffled, taken
 from worldline.parallel.devices import apart, put
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, mean_over_shares
 from worldline.rendering.camera import image_names
 from worldline.types import Array, Key, Metrics, Observation, PyTree
-from worldline.variation.domain import Ranges
 
 #: From networks, a batch and the hyperparameters to the loss, `()`, and its metrics. All are means
 #: over the samples: each of several devices has its share of a minibatch.
@@ -84,6 +91,9 @@ class PPOState(eqx.Module):
 
     acting: CollectorState
     learning: LearnerState
+    pending: Experience | None = None
+    """With a lag of one update, the rollout that the next one learns from; None before the first
+    update, and without a lag."""
 
 
 class Pieces(NamedTuple):
@@ -136,9 +146,10 @@ def ppo(
     optimizer = optimizer or optax.scale_by_adam(eps=1e-5)
     chosen = networks, loss, optimizer, advantage, rollout, curriculum
     pieces = Pieces(worlds, config, *chosen, mirrors)
-    begin, act, learn_from = (
+    begin, act_there, learn_there = (
         jax.jit(functools.partial(function, pieces)) for function in (_begin, _act, _learn_from)
     )
+    move_there = jax.jit(functools.partial(moved, curriculum))
 
     here, there = apart(worlds.device)
 
@@ -149,19 +160,41 @@ def ppo(
         memory = learning.networks.actor.start(config.num_worlds)
         return PPOState(put(CollectorState(state, memory, act_key), here), learning)
 
+    def act(acting: CollectorState, learning: LearnerState) -> tuple[CollectorState, Experience]:
+        return act_there(put(acting, here), put(learning.that_acts(), here))
+
+    def learn(learning: LearnerState, taken: Experience) -> tuple[LearnerState, Metrics]:
+        return learn_there(put(learning, there), put(taken, there))
+
+    def move(acting: CollectorState, metrics: Metrics) -> CollectorState:
+        if curriculum is None:
+            return acting
+        return acting.with_ranges(move_there(put(metrics, here), acting.worlds.ranges))
+
     def update(state: PPOState) -> tuple[PPOState, Metrics]:
-        before = put(state.acting, here)
-        after, taken, summary = act(before, put(state.learning.that_acts(), here))
-        given = taken, before.memory, after.worlds.obs, after.worlds.ranges, summary
-        learning, ranges, metrics = learn_from(put(state.learning, there), *put(given, there))
-        return PPOState(after.with_ranges(put(ranges, here)), learning), metrics
+        acting, taken = act(state.acting, state.learning)
+        learning, metrics = learn(state.learning, taken)
+        return PPOState(move(acting, metrics), learning), metrics
+
+    def update_with_lag(state: PPOState) -> tuple[PPOState, Metrics]:
+        acting, taken = state.acting, state.pending
+        if taken is None:
+            acting, taken = act(acting, state.learning)
+        # An accelerator learns while the CPU acts: neither reads what the other makes.
+        learning, metrics = learn(state.learning, taken)
+        acting, taken = act(acting, state.learning)
+        return PPOState(move(acting, metrics), learning, taken), metrics
+
+    def policy(learning: LearnerState) -> Policy:
+        return put(_policy(pieces, learning), here)
 
     return Learner(
         init=init,
-        update=update,
-        policy=lambda state: put(_policy(pieces, state.learning), here),
+        update=update_with_lag if config.lag else update,
+        policy=lambda state: policy(state.learning),
         steps_per_update=config.steps_per_update,
         parts=_PARTS,
+        halves=Halves(act, learn, move, policy),
     )
 
 
@@ -215,32 +248,27 @@ def _policy(pieces: Pieces, learning: LearnerState) -> Policy:
 
 def _act(
     pieces: Pieces, acting: CollectorState, learning: LearnerState
-) -> tuple[CollectorState, Rollout, Metrics]:
+) -> tuple[CollectorState, Experience]:
     """A rollout, `(T, B)`. It keeps no final images, but their values where they count."""
     obs = acting.worlds.obs
     worlds: Any = pieces.worlds
     if isinstance(obs, dict) and image_names(obs) and not learning.networks.remembers:
         worlds = TruncationBootstrap(worlds, functools.partial(value_of, pieces.config, learning))
     policy = _policy(pieces, learning)
-    return collect(worlds, acting, policy, pieces.config.unroll_length, pieces.rollout)
+    length = pieces.config.unroll_length
+    after, rollout, summary = collect(worlds, acting, policy, length, pieces.rollout)
+    return after, Experience(rollout, acting.memory, after.worlds.obs, summary)
 
 
 def _learn_from(
-    pieces: Pieces,
-    learning: LearnerState,
-    rollout: Rollout,
-    memory: PyTree,
-    next_obs: Observation,
-    ranges: Ranges,
-    summary: Metrics,
-) -> tuple[LearnerState, Ranges, Metrics]:
-    """Learning from a rollout, and the ranges that later episodes are drawn from. Pure."""
+    pieces: Pieces, learning: LearnerState, taken: Experience
+) -> tuple[LearnerState, Metrics]:
+    """Learning from a rollout. Pure."""
     samples, learning = prepare(
-        pieces.config, learning, rollout, memory, next_obs, pieces.advantage
+        pieces.config, learning, taken.rollout, taken.memory, taken.next_obs, pieces.advantage
     )
     learning, measured = learn(pieces, learning, samples)
-    metrics = update_metrics(summary, measured)
-    return learning, moved(pieces.curriculum, metrics, ranges), metrics
+    return learning, update_metrics(taken.summary, measured)
 
 
 def prepare(
@@ -253,9 +281,10 @@ def prepare(
 ) -> tuple[Batch, LearnerState]:
     """The samples of a rollout, with advantages and value targets. Pure.
 
-    Observations are normalised by the statistics with which the policy acted, so that the
-    probability ratio starts at 1. The statistics include this rollout's observations from the next
-    rollout on.
+    Observations are normalised by the present statistics. Without a lag, the policy acted with
+    them, so that the probability ratio starts at 1. With a lag, it starts at the ratio of the
+    present policy to the policy that acted. The statistics include this rollout's observations
+    from the next rollout on.
 
     Args:
         config: how to train.
