@@ -50,7 +50,7 @@ def run_python(code: str, file: Path, line: int, module: types.ModuleType) -> No
 
 def skip_without_extras(text: str) -> None:
     """Skips what needs an optional library that is not installed."""
-    names = r"torch\w*|stable_baselines3|dm_env|optuna|gymnax|minari|rsl_rl|brax"
+    names = r"torch\w*|stable_baselines3|dm_env|optuna|gymnax|minari|rsl_rl|brax|skrl"
     optional = rf"^\s*(?:import|from) (?:worldline\.bridges\.)?({names})\b"
     for library in set(re.findall(optional, text, re.M)):
         pytest.importorskip(library)
