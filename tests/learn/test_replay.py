@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worldline.errors import ConfigError
@@ -23,6 +23,7 @@ def observation(number: np.ndarray) -> dict[str, jax.Array]:
 
 
 EMPTY = Replay.empty(CAPACITY, observation(np.zeros(B)), NACT)
+EMPTY_OF_TWO = Replay.empty(2 * CAPACITY + 1, observation(np.zeros(2 * B)), NACT, groups=2)
 PUSH, AT = jax.jit(Replay.push), jax.jit(Replay.at)
 
 
@@ -101,10 +102,35 @@ def test_it_holds_the_end_of_the_list(pushes: list[list[str]]) -> None:
         kinds = np.array(push).reshape(T, B)
         ended, terminated = kinds != "goes on", kinds == "terminated"
         replay = PUSH(replay, worlds.steps(ended, terminated), jnp.asarray(ended))
-        size = int(replay.size)
-        slots = (int(replay.pushed) - 1 - np.arange(CAPACITY)) % CAPACITY
-        latest = listed(AT(replay, jnp.asarray(slots)))[:size]
-        assert latest[::-1] == worlds.held()
+        assert latest(replay, 0) == worlds.held()
+
+
+@settings(max_examples=20)
+@given(st.tuples(ENDS, ENDS))
+def test_each_group_of_worlds_holds_the_end_of_its_own_list(
+    pushes: tuple[list[list[str]], list[list[str]]],
+) -> None:
+    """Two groups whose episodes end at different steps, in one buffer."""
+    both, replay = (Worlds(), Worlds()), EMPTY_OF_TWO
+    for kinds in zip(*pushes, strict=False):
+        of_groups = [np.array(push).reshape(T, B) for push in kinds]
+        ends = [(kind != "goes on", kind == "terminated") for kind in of_groups]
+        taken = [worlds.steps(*end) for worlds, end in zip(both, ends, strict=True)]
+        steps = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *taken)
+        replay = PUSH(replay, steps, jnp.concatenate([ended for ended, _ in ends], axis=1))
+        for group, worlds in enumerate(both):
+            assert latest(replay, group) == worlds.held()
+    slots = replay.draw(jax.random.split(jax.random.key(0), 2), (3, 5))
+    assert (slots // CAPACITY).tolist() == [[0] * 5 + [1] * 5] * 3
+    drawn = listed(AT(replay, slots.reshape(3, 2, 5).swapaxes(0, 1).reshape(2, -1)[1]))
+    assert set(drawn) <= set(both[1].held())
+
+
+def latest(replay: Replay, group: int) -> list[tuple[float, ...]]:
+    """The transitions of a group that can be drawn, the oldest first."""
+    ages = int(replay.pushed[group]) - 1 - np.arange(CAPACITY)
+    slots = group * CAPACITY + ages % CAPACITY
+    return listed(AT(replay, jnp.asarray(slots)))[: int(replay.size[group])][::-1]
 
 
 def test_without_ends_it_holds_as_many_as_it_says() -> None:
@@ -112,7 +138,7 @@ def test_without_ends_it_holds_as_many_as_it_says() -> None:
     never = np.zeros((T, B), bool)
     for pushed in (6, 12, 17, 17, 17):
         replay = PUSH(replay, worlds.steps(never, never), jnp.asarray(never))
-        assert int(replay.size) == pushed
+        assert replay.size.tolist() == [pushed]
 
 
 def test_draws_are_uniform_over_what_is_held() -> None:
@@ -121,9 +147,9 @@ def test_draws_are_uniform_over_what_is_held() -> None:
         ended = np.zeros((T, B), bool)
         ended[0, 0] = time > 1
         replay = PUSH(replay, worlds.steps(ended, ended), jnp.asarray(ended))
-    size, draws = int(replay.size), 30_000
+    size, draws = int(replay.size[0]), 30_000
     assert size < CAPACITY
-    slots = replay.draw(jax.random.key(0), (3, draws // 3))
+    slots = replay.draw(jax.random.key(0)[None], (3, draws // 3))
     assert slots.shape == (3, draws // 3)
     numbers = [step[0] for step in listed(AT(replay, slots.ravel()))]
     held = [step[0] for step in worlds.held()]

@@ -28,7 +28,7 @@ from worldline.learn.placement import on_devices
 from worldline.learn.population import population
 from worldline.learn.rollout import evaluator
 from worldline.learn.run import run
-from worldline.learn.sac import SACConfig, sac
+from worldline.learn.sac import SACConfig, memory, sac
 from worldline.learn.sac import update as sac_module
 from worldline.learn.sac.loss import Batch, soft_target
 from worldline.learn.sac.networks import squashed_draw, values
@@ -217,7 +217,7 @@ def test_finds_the_best_action() -> None:
 def test_what_is_remembered_is_what_happened() -> None:
     """The worlds stepped by hand with the actions remembered: the same observations and rewards."""
     worlds = Worlds(Env(PUCK, "fake"), SMALL.num_worlds)
-    learner = learner_of(PUCK, SMALL)
+    learner = learner_of(PUCK, dataclasses.replace(SMALL, replay_groups=1))
     state = learner.init(jax.random.key(5))
     by_hand = state.acting.worlds
     state = trained(learner, with_hyperparameters(state, learning_starts=1000), 4)
@@ -243,7 +243,7 @@ def test_nothing_is_learnt_before_learning_starts() -> None:
     state = trained(learner, with_hyperparameters(first, learning_starts=17), 1)
     for a, b in zip(bits(first.learning.networks), bits(state.learning.networks), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert int(state.replay.size) == learner.steps_per_update
+    assert int(state.replay.size.sum()) == learner.steps_per_update
     state = trained(learner, state, 1)
     changed = zip(bits(first.learning.networks), bits(state.learning.networks), strict=True)
     assert all(not np.array_equal(a, b) for a, b in changed)
@@ -407,7 +407,7 @@ def test_a_replay_buffer_for_which_there_is_no_memory_is_refused(
     replay = learner.init(jax.random.key(0)).replay
     pages = 2 * sum(leaf.nbytes for leaf in jax.tree.leaves(replay))
     sizes = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": pages}
-    monkeypatch.setattr(sac_module, "os", types.SimpleNamespace(sysconf=sizes.get))
+    monkeypatch.setattr(memory, "os", types.SimpleNamespace(sysconf=sizes.get))
     learner_of(PUCK, SMALL).init(jax.random.key(0))
     config = dataclasses.replace(SMALL, replay_capacity=capacity)
     with pytest.raises(ConfigError, match=r"lower replay_capacity, to 512 or less"):
@@ -449,6 +449,7 @@ def test_the_critics_may_see_more_than_the_policy() -> None:
     [
         ({"num_worlds": 0}, "num_worlds is 0"),
         ({"actor_delay": 3}, "critic_steps is 8, not a multiple of actor_delay"),
+        ({"replay_groups": 3}, "replay_groups is 3: it must divide 4 worlds"),
         ({"replay_capacity": 31}, "4 worlds x 4 steps need 32 or more"),
         ({"critic_learning_rate": -1.0}, "critic_learning_rate is -1.0"),
         ({"target_rate": 1.5}, "target_rate is 1.5"),

@@ -15,7 +15,7 @@ from worldline.env.worlds import Worlds
 from worldline.errors import ConfigError
 from worldline.export.policy_file import load_policy, save_policy
 from worldline.learn.sac import SACConfig, sac
-from worldline.learn.sac.loss import actor_loss, batch_of, critic_loss
+from worldline.learn.sac.loss import actor_loss, batch_of, critic_loss, image_changes
 from worldline.rendering.camera import Camera
 
 CONFIG = SACConfig(
@@ -25,6 +25,7 @@ CONFIG = SACConfig(
     actor_delay=1,
     batch_size=8,
     replay_capacity=60,
+    replay_groups=1,
     learning_starts=24,
     actor_obs=("state", "pixels/top"),
     image_features=8,
@@ -48,7 +49,8 @@ def batch():
     _, _, state, _ = trained()
     steps = state.replay.at(jnp.arange(CONFIG.batch_size))
     noise = jax.random.normal(jax.random.key(3), (CONFIG.batch_size, 1))
-    return batch_of(CONFIG, state.learning.statistics, steps, noise, jax.random.key(4)), steps
+    changes = image_changes(CONFIG, jax.random.key(4), CONFIG.batch_size, steps.obs)
+    return batch_of(CONFIG, state.learning.statistics, steps, noise, changes), steps
 
 
 def leaves(tree):
@@ -104,7 +106,8 @@ def test_an_image_for_the_policy_alone_has_an_encoder_of_the_policy():
 
     steps = after.replay.at(jnp.arange(CONFIG.batch_size))
     noise = jnp.ones((CONFIG.batch_size, 1))
-    seen = batch_of(ASYMMETRIC, after.learning.statistics, steps, noise, jax.random.key(4))
+    changes = image_changes(ASYMMETRIC, jax.random.key(4), CONFIG.batch_size, steps.obs)
+    seen = batch_of(ASYMMETRIC, after.learning.statistics, steps, noise, changes)
     stored = (steps.obs["pixels/top"], steps.next_obs["pixels/top"])
     for read, kept in zip((seen.obs, seen.next_obs), stored, strict=True):
         assert (read["pixels/top"] != kept).any()  # shifted

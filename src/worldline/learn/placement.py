@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from worldline.env.episodes import WorldsState
 from worldline.learn.collector import CollectorState, Experience
 from worldline.learn.policy import Policy
+from worldline.learn.replay import Replay
 from worldline.learn.run import Learner
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, STEPS_BY_WORLD
 from worldline.types import Array, Key, Metrics, PyTree
@@ -55,7 +56,8 @@ def on_devices(learner: Learner[S], mesh: Mesh | None) -> Learner[S]:
 
 
 def place(mesh: Mesh | None, state: S) -> S:
-    """A training state on the devices of a mesh: worlds are divided, the rest is copied.
+    """A training state on the devices of a mesh: worlds and replay buffers are divided, the rest is
+    copied.
 
     Args:
         mesh: the devices; None: the state as it is.
@@ -90,9 +92,11 @@ def layout(state: PyTree) -> PyTree:
         if isinstance(node, Experience):
             shared = Experience.shared_by(STEPS_BY_WORLD, BY_WORLD, EVERYWHERE)
             return jax.tree.broadcast(shared, node)
+        if isinstance(node, Replay):
+            return jax.tree.map(lambda _: BY_WORLD, node)
         return EVERYWHERE
 
-    known = CollectorState, Experience
+    known = CollectorState, Experience, Replay
     return jax.tree.map(of, state, is_leaf=lambda node: isinstance(node, known))
 
 

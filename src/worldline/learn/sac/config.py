@@ -28,6 +28,10 @@ class SACConfig(ImageLearnerConfig):
     """Transitions in a gradient step."""
     replay_capacity: Count = 1_000_000
     """The largest number of transitions in the replay buffer."""
+    replay_groups: Number = 0
+    """Store the transitions of this number of groups of worlds separately; a minibatch has the same
+    number from each. Devices share the groups, and so exchange no transitions. 0: the largest of
+    16, 8, 4, 2 and 1 that divides num_worlds and batch_size."""
     learning_starts: Steps = 5000
     """Environment steps, over all worlds, before the first gradient step. Until then, actions are
     drawn from their whole range."""
@@ -56,6 +60,38 @@ class SACConfig(ImageLearnerConfig):
     random_shift: Number = 0
     """Shift images by up to this number of pixels, drawn for each image and gradient step."""
 
+    def groups(self) -> int:
+        """The groups of worlds whose transitions are stored apart.
+
+        Raises:
+            ConfigError: there cannot be `replay_groups`.
+        """
+        if not self.replay_groups:
+            return max(n for n in (1, 2, 4, 8, 16) if self._fits(n))
+        if not self._fits(self.replay_groups):
+            raise ConfigError(
+                f"replay_groups is {self.replay_groups}: it must divide {self.num_worlds} worlds "
+                f"and a batch_size of {self.batch_size}; give 0 to have the number chosen"
+            )
+        return self.replay_groups
+
+    def _fits(self, groups: int) -> bool:
+        """Whether so many groups can have as many worlds, and as many transitions of a batch."""
+        return self.num_worlds % groups == 0 and self.batch_size % groups == 0
+
+    def check_devices(self, devices: int) -> None:
+        """Refuses devices that cannot share the groups of worlds.
+
+        Raises:
+            ConfigError: they do not divide the groups.
+        """
+        groups = self.groups()
+        if groups % devices:
+            raise ConfigError(
+                f"{devices} devices do not divide the {groups} groups of worlds whose "
+                f"transitions are stored apart; give replay_groups={devices}, or a multiple of that"
+            )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.critic_steps % self.actor_delay:
@@ -69,3 +105,4 @@ class SACConfig(ImageLearnerConfig):
                 f"replay_capacity is {self.replay_capacity}; {self.num_worlds} worlds x "
                 f"{self.unroll_length} steps need {2 * steps} or more"
             )
+        self.groups()

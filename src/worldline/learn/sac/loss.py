@@ -10,12 +10,12 @@ image, its encoder learns from the policy's loss.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-from worldline.learn.augmentation import changed, draw_changes
+from worldline.learn.augmentation import Draws, changed, draw_changes
 from worldline.learn.networks.mlp import MLP, StateDependentActor
 from worldline.learn.networks.vision import ImageEncoder, Observed, joined
 from worldline.learn.normalizer import ObservationStatistics
@@ -43,12 +43,35 @@ class Batch(NamedTuple):
     """Standard normal noise, `(n, nact)`, which draws the policy's actions."""
 
 
+#: How the images before a step are changed, and those after it: by name, `(n, ...)` a leaf.
+Changes: TypeAlias = tuple[dict[str, Draws], dict[str, Draws]]
+
+
+def image_changes(config: SACConfig, key: Key, number: int, obs: Observation) -> Changes:
+    """Draws how the images of `number` transitions are changed, before and after the step.
+
+    Args:
+        config: says how, and which images are read; without such, nothing is drawn.
+        key: of the changes.
+        number: n.
+        obs: an observation of any size, which has the names of the images.
+    """
+    seen = config.select(obs)
+    if not (config.augmentation and image_names(seen[0] | seen[1])):
+        return {}, {}
+    now_key, next_key = jax.random.split(key)
+    now, after = (
+        draw_changes(config.augmentation, key, number, *seen) for key in (now_key, next_key)
+    )
+    return now, after
+
+
 def batch_of(
     config: SACConfig,
     statistics: ObservationStatistics,
     transitions: Transitions,
     noise: Array,
-    key: Key,
+    changes: Changes,
 ) -> Batch:
     """Transitions in the form that the networks read.
 
@@ -57,23 +80,19 @@ def batch_of(
         statistics: normalise the observations.
         transitions: n of them.
         noise: `Batch.noise`.
-        key: the random key of the changes of images; images before and after a step change
-            independently.
+        changes: of their images, from `image_changes`.
     """
 
-    def read(obs: Observation, key: Key) -> tuple[Observed, Observed]:
+    def read(obs: Observation, changes: dict[str, Draws]) -> tuple[Observed, Observed]:
         """What policy and critics read; an image that both read is changed alike for both."""
         seen, critic_seen = statistics.normalize(*config.select(obs))
-        if not (config.augmentation and image_names(seen | critic_seen)):
+        if not changes:
             return seen, critic_seen
-        rows = jnp.arange(len(seen["state"]))
-        changes = draw_changes(config.augmentation, key, len(rows), seen, critic_seen)
-        change = functools.partial(changed, config.augmentation, changes, rows)
+        change = functools.partial(changed, config.augmentation, changes, jnp.arange(len(noise)))
         return change(seen), change(critic_seen)
 
-    now_key, next_key = jax.random.split(key)
-    obs, critic_obs = read(transitions.obs, now_key)
-    next_obs, next_critic_obs = read(transitions.next_obs, next_key)
+    obs, critic_obs = read(transitions.obs, changes[0])
+    next_obs, next_critic_obs = read(transitions.next_obs, changes[1])
     return Batch(
         obs=obs,
         critic_obs=critic_obs,

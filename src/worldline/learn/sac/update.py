@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +25,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
-from worldline.errors import ConfigError
 from worldline.keys import as_key
 from worldline.learn.batched_env import BatchedEnv
 from worldline.learn.collector import CollectorState, collect, update_metrics
@@ -40,9 +40,24 @@ from worldline.learn.replay import Replay, Transitions
 from worldline.learn.rollout import Rollout
 from worldline.learn.run import Learner
 from worldline.learn.sac.config import SACConfig
-from worldline.learn.sac.loss import Batch, actor_loss, batch_of, critic_loss, soft_target
+from worldline.learn.sac.loss import (
+    Batch,
+    actor_loss,
+    batch_of,
+    critic_loss,
+    image_changes,
+    soft_target,
+)
+from worldline.learn.sac.memory import check_memory, empty_replay, kept
 from worldline.learn.sac.networks import Networks, initial_networks, squashed
-from worldline.parallel.devices import apart, default_device, put
+from worldline.parallel.devices import apart, put
+from worldline.parallel.mesh import (
+    BY_WORLD,
+    EVERYWHERE,
+    STEPS_BY_WORLD,
+    mean_over_shares,
+    shared,
+)
 from worldline.types import Array, Key, Metrics, Observation, PyTree
 from worldline.variation.domain import Ranges
 
@@ -100,6 +115,8 @@ def sac(
             to observe; or the replay buffer does not fit into memory.
     """
     config.check_worlds(worlds)
+    mesh = worlds.mesh
+    config.check_devices(1 if mesh is None else mesh.size)
     low, high = jnp.asarray(worlds.env.action_low), jnp.asarray(worlds.env.action_high)
     bounded = jnp.isfinite(low) & jnp.isfinite(high)
     shapes = config.image_shapes(worlds.env)
@@ -113,7 +130,7 @@ def sac(
     def act(acting: CollectorState, policy: Policy) -> tuple[CollectorState, Rollout, Metrics]:
         return collect(worlds, acting, policy, config.unroll_length)
 
-    begin = jax.jit(functools.partial(_begin, config, low.shape[0], shapes))
+    begin = jax.jit(functools.partial(_begin, config, low.shape[0], shapes, mesh))
 
     def learn_from(
         learning: LearnerState,
@@ -124,8 +141,8 @@ def sac(
         summary: Metrics,
     ) -> tuple[LearnerState, Replay, Ranges, Key, Metrics]:
         key, learn_key = jax.random.split(key)
-        learning, replay = remember(config, learning, replay, rollout, bounded)
-        learning, measured = learn(config, learning, replay, learn_key, bounded)
+        learning, replay = remember(config, learning, replay, rollout, bounded, mesh)
+        learning, measured = learn(config, learning, replay, learn_key, bounded, mesh)
         metrics = update_metrics(summary, measured)
         return learning, replay, moved(curriculum, metrics, ranges), key, metrics
 
@@ -134,7 +151,7 @@ def sac(
     def init(key: Key) -> SACState:
         worlds_key, act_key, begin_key, learn_key = jax.random.split(as_key(key), 4)
         state = worlds.reset(worlds_key)
-        _check_memory(config, state.obs, low.shape[0])
+        check_memory(config, state.obs, low.shape[0], mesh)
         learning, replay = begin(begin_key, put(state.obs, there))
         acting = put(CollectorState(state, (), act_key), here)
         return SACState(acting, learning, replay, learn_key)
@@ -176,34 +193,11 @@ _PARTS: dict[str, Callable[[SACState], PyTree]] = {
 }
 
 
-def _check_memory(config: SACConfig, obs: Observation, nact: int) -> None:
-    """Refuses a replay buffer that a run cannot hold in the memory of the device.
-
-    A run holds it once. On a CPU a checkpoint's copy of it lies in the same memory.
-    """
-    kept_obs = kept(config, obs)
-
-    def size(capacity: int) -> int:
-        shapes = jax.eval_shape(lambda: Replay.empty(capacity, kept_obs, nact))
-        return sum(x.dtype.itemsize * x.size for x in jax.tree.leaves(shapes))
-
-    times, room = 1, (default_device().memory_stats() or {}).get("bytes_limit", 0)
-    if not room and hasattr(os, "sysconf"):  # a CPU, not on Windows
-        times, room = 2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = times * size(config.replay_capacity)
-    if room and needed > room:
-        most = (room // times - size(0)) // (size(1) - size(0))
-        raise ConfigError(
-            f"training with a replay_capacity of {config.replay_capacity} needs "
-            f"{needed / 1e9:.3g} GB, but there are {room / 1e9:.3g} GB of memory; lower "
-            f"replay_capacity, to {most} or less"
-        )
-
-
 def _begin(
     config: SACConfig,
     nact: int,
     shapes: Mapping[str, Sequence[int]],
+    mesh: Mesh | None,
     key: Key,
     obs: Observation,
 ) -> tuple[LearnerState, Replay]:
@@ -220,23 +214,24 @@ def _begin(
         hyperparameters=hyperparameters(Hyperparameters, config),
         updates=jnp.int32(0),
     )
-    return learning, Replay.empty(config.replay_capacity, kept(config, obs), nact)
+    return learning, empty_replay(config, obs, nact, mesh)
 
 
 _ADAM = optax.scale_by_adam()
 
 
-def kept(config: SACConfig, obs: Observation) -> Observation:
-    """The parts of an observation that a network reads; the replay buffer stores only these."""
-    if not isinstance(obs, dict):
-        return obs
-    return {key: obs[key] for key in sorted({*config.actor_obs, *config.critic_keys(obs)})}
-
-
 def remember(
-    config: SACConfig, learning: LearnerState, replay: Replay, rollout: Rollout, bounded: Array
+    config: SACConfig,
+    learning: LearnerState,
+    replay: Replay,
+    rollout: Rollout,
+    bounded: Array,
+    mesh: Mesh | None = None,
 ) -> tuple[LearnerState, Replay]:
-    """Adds a rollout to the replay buffer and the statistics. Pure."""
+    """A rollout put into the replay buffer and the statistics. Pure.
+
+    Each device of the mesh stores the steps of its own worlds.
+    """
     steps = Transitions(
         obs=kept(config, rollout.obs),
         action=squashed(rollout.action, bounded),
@@ -247,38 +242,36 @@ def remember(
     if config.normalize_observations:
         statistics = learning.statistics.update(*config.select(rollout.obs))
         learning = dataclasses.replace(learning, statistics=statistics)
-    return learning, replay.push(steps, rollout.terminated | rollout.truncated)
+    push = shared(mesh, Replay.push, (BY_WORLD, STEPS_BY_WORLD, STEPS_BY_WORLD), BY_WORLD)
+    return learning, push(replay, steps, rollout.terminated | rollout.truncated)
 
 
 def learn(
-    config: SACConfig, learning: LearnerState, replay: Replay, key: Key, bounded: Array
+    config: SACConfig,
+    learning: LearnerState,
+    replay: Replay,
+    key: Key,
+    bounded: Array,
+    mesh: Mesh | None = None,
 ) -> tuple[LearnerState, Metrics]:
-    """A round of gradient steps, or none if there are too few transitions. Pure."""
-    slots_key, critic_key, actor_key, images_key = jax.random.split(key, 4)
-    rounds, size = config.critic_steps // config.actor_delay, config.batch_size
-    each, nact = (rounds, config.actor_delay + 1), bounded.shape[0]
-    # All drawn at once: a generator run in the loop would cost more.
-    noise = [
-        jax.random.normal(critic_key, (rounds, config.actor_delay, size, nact), jnp.float32),
-        jax.random.normal(actor_key, (rounds, 1, size, nact), jnp.float32),
-    ]
-    # As words: under `vmap`, JAX's check takes the `cond` below for a second use of keys.
-    words = jax.random.key_data(jax.random.split(images_key, each))
-    draws = replay.draw(slots_key, (*each, size)), jnp.concatenate(noise, axis=1), words
+    """A round of gradient steps, or none while there are too few transitions. Pure.
 
-    def batch(learning: LearnerState, draw: tuple[Array, Array, Array]) -> Batch:
-        slots, noise, words = draw
-        key = jax.random.wrap_key_data(words)
-        return batch_of(config, learning.statistics, replay.at(slots), noise, key)
+    Each device of the mesh draws from its own groups of worlds, as many transitions of each.
+    """
+    nact = bounded.shape[0]
+    draws = _draws(config, replay, key, nact, mesh)
+    sharing = config, replay, bounded, mesh
+    critic_gradient = _over_shares(_critic_gradient, *sharing)
+    actor_gradient = _over_shares(_actor_gradient, *sharing)
 
     def critic_step(learning: LearnerState, draw: PyTree) -> tuple[LearnerState, Metrics]:
-        return _critic_step(learning, batch(learning, draw), bounded)
+        return _critic_step(learning, critic_gradient(learning, draw))
 
     def gradient_round(learning: LearnerState, draws: PyTree) -> tuple[LearnerState, Metrics]:
         """`actor_delay` steps of the critics, then one of policy and temperature."""
         for_critics, for_actor = [x[:-1] for x in draws], tuple(x[-1] for x in draws)
         learning, of_critics = jax.lax.scan(critic_step, learning, for_critics)
-        learning, of_actor = _actor_step(learning, batch(learning, for_actor), bounded)
+        learning, of_actor = _actor_step(learning, actor_gradient(learning, for_actor), nact)
         return learning, of_critics | of_actor
 
     def gradient_steps(learning: LearnerState) -> tuple[LearnerState, Metrics]:
@@ -288,10 +281,11 @@ def learn(
     def nothing(learning: LearnerState) -> tuple[LearnerState, Metrics]:
         return learning, dict.fromkeys(_MEASURED, jnp.zeros((), jnp.float32))
 
-    enough = replay.pushed.astype(jnp.float32) >= learning.hyperparameters.learning_starts
+    stored = replay.pushed.sum(dtype=jnp.int32).astype(jnp.float32)
+    enough = stored >= learning.hyperparameters.learning_starts
     learning, metrics = jax.lax.cond(enough, gradient_steps, nothing, learning)
     metrics["sac/temperature"] = jnp.exp(learning.networks.log_temperature)
-    metrics["sac/replay_size"] = replay.size
+    metrics["sac/replay_size"] = replay.size.sum(dtype=jnp.int32)
     metrics["train/updates"] = learning.updates + 1
     return dataclasses.replace(learning, updates=learning.updates + 1), metrics
 
@@ -300,15 +294,78 @@ def learn(
 _MEASURED = ("loss/critic", "loss/actor", "sac/value", "sac/entropy")
 
 
-def _critic_step(
-    learning: LearnerState, batch: Batch, bounded: Array
-) -> tuple[LearnerState, Metrics]:
-    """A gradient step of critics and encoders, and a small one of the targets towards them."""
-    networks, numbers = learning.networks, learning.hyperparameters
-    target = soft_target(networks, learning.target_critics, batch, numbers.discount, bounded)
-    learned, rate = (networks.encoder, networks.critics), numbers.critic_learning_rate
+def _draws(
+    config: SACConfig, replay: Replay, key: Key, nact: int, mesh: Mesh | None
+) -> tuple[Array, Array, Array]:
+    """Draws what the gradient steps of an update need, which are n in each round of several.
+
+    Returns:
+        Transitions, `(rounds, n, batch_size)`; noise, `(rounds, n, batch_size, nact)`; keys of the
+        changes of images, as words, `(rounds, n, ...)`.
+    """
+    slots_key, critic_key, actor_key, images_key = jax.random.split(key, 4)
+    rounds, size = config.critic_steps // config.actor_delay, config.batch_size
+    each, groups = (rounds, config.actor_delay + 1), config.groups()
+    keys = slots_key[None] if groups == 1 else jax.random.split(slots_key, groups)
+
+    def draw(replay: Replay, keys: Key) -> Array:
+        return replay.draw(keys, (math.prod(each), size // groups))
+
+    slots = shared(mesh, draw, (BY_WORLD, BY_WORLD), STEPS_BY_WORLD)(replay, keys)
+    # All drawn at once: a generator run in the loop would cost more.
+    noise = [
+        jax.random.normal(critic_key, (rounds, config.actor_delay, size, nact), jnp.float32),
+        jax.random.normal(actor_key, (rounds, 1, size, nact), jnp.float32),
+    ]
+    # As words: under `vmap`, JAX's check takes a `cond` for a second use of keys.
+    words = jax.random.key_data(jax.random.split(images_key, each))
+    return slots.reshape(*each, size), jnp.concatenate(noise, axis=1), words
+
+
+def _over_shares(
+    gradient_of: Callable[[LearnerState, Batch, Array], Any],
+    config: SACConfig,
+    replay: Replay,
+    bounded: Array,
+    mesh: Mesh | None,
+) -> Callable[[LearnerState, PyTree], Any]:
+    """A gradient by a minibatch of `_draws`, as the mean of those of the devices' shares."""
+
+    def of_share(learning: LearnerState, replay: Replay, draw: PyTree) -> Any:
+        slots, *drawn = draw
+        batch = batch_of(config, learning.statistics, replay.at(slots), *drawn)
+        return gradient_of(learning, batch, bounded)
+
+    takes = EVERYWHERE, BY_WORLD, BY_WORLD
+    mean = mean_over_shares(mesh, of_share, takes, config.batch_size)
+
+    def of_draw(learning: LearnerState, draw: PyTree) -> Any:
+        slots, noise, words = draw
+        key = jax.random.wrap_key_data(words)
+        changes = image_changes(config, key, config.batch_size, replay.observations)
+        return mean(learning, replay, (slots, noise, changes))
+
+    return of_draw
+
+
+def _critic_gradient(learning: LearnerState, batch: Batch, bounded: Array) -> Any:
+    """The loss of the critics and their mean value, and the gradient by critics and encoder."""
+    networks, discount = learning.networks, learning.hyperparameters.discount
+    target = soft_target(networks, learning.target_critics, batch, discount, bounded)
     loss = jax.value_and_grad(critic_loss, has_aux=True)
-    (measured, value), gradient = loss(learned, batch, target)
+    return loss((networks.encoder, networks.critics), batch, target)
+
+
+def _critic_step(learning: LearnerState, measured: Any) -> tuple[LearnerState, Metrics]:
+    """A gradient step of critics and encoders, and a small one of the targets towards them.
+
+    Args:
+        learning: the state before it.
+        measured: what `_critic_gradient` gives, as the mean of the devices' shares.
+    """
+    networks, numbers = learning.networks, learning.hyperparameters
+    (loss, value), gradient = measured
+    learned, rate = (networks.encoder, networks.critics), numbers.critic_learning_rate
     learned, moments = descend(_ADAM, learned, gradient, learning.critic_optimizer, rate)
     encoder, critics = learned
     return dataclasses.replace(
@@ -318,20 +375,30 @@ def _critic_step(
             critics, learning.target_critics, numbers.target_rate
         ),
         critic_optimizer=moments,
-    ), {"loss/critic": measured, "sac/value": value}
+    ), {"loss/critic": loss, "sac/value": value}
 
 
-def _actor_step(
-    learning: LearnerState, batch: Batch, bounded: Array
-) -> tuple[LearnerState, Metrics]:
-    """A gradient step of the policy, and one of the temperature."""
-    networks, numbers = learning.networks, learning.hyperparameters
-    learned, rate = (networks.actor_encoder, networks.actor), numbers.learning_rate
+def _actor_gradient(learning: LearnerState, batch: Batch, bounded: Array) -> Any:
+    """The loss and the entropy of the policy, and the gradient by policy and its own encoder."""
+    networks = learning.networks
     loss = jax.value_and_grad(actor_loss, has_aux=True)
-    (measured, entropy), gradient = loss(learned, networks, batch, bounded)
+    return loss((networks.actor_encoder, networks.actor), networks, batch, bounded)
+
+
+def _actor_step(learning: LearnerState, measured: Any, nact: int) -> tuple[LearnerState, Metrics]:
+    """A gradient step of the policy, and one of the temperature.
+
+    Args:
+        learning: the state before it.
+        measured: what `_actor_gradient` gives, as the mean of the devices' shares.
+        nact: the size of an action.
+    """
+    networks, numbers = learning.networks, learning.hyperparameters
+    (loss, entropy), gradient = measured
+    learned, rate = (networks.actor_encoder, networks.actor), numbers.learning_rate
     learned, moments = descend(_ADAM, learned, gradient, learning.actor_optimizer, rate)
     actor_encoder, actor = learned
-    wanted = numbers.target_entropy * bounded.shape[0]
+    wanted = numbers.target_entropy * nact
     log_temperature, temperature_moments = descend(
         _ADAM,
         networks.log_temperature,
@@ -347,4 +414,4 @@ def _actor_step(
         ),
         actor_optimizer=moments,
         temperature_optimizer=temperature_moments,
-    ), {"loss/actor": measured, "sac/entropy": entropy}
+    ), {"loss/actor": loss, "sac/entropy": entropy}
