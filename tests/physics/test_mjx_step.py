@@ -8,6 +8,8 @@ import pytest
 
 from worldline.model import Model
 from worldline.physics.mjx import MjxPhysics
+from worldline.physics.mjx.source import mjx
+from worldline.physics.mjx.step import refresh
 
 #: MuJoCo 4 turns it at fourth order in time; the mean of RK4's angular velocities is of second.
 TUMBLING = """
@@ -133,3 +135,24 @@ def one_step(
         return after.qpos, after.qvel
 
     return step(qpos, qvel, ctrl)
+
+
+def test_a_contact_of_bodies_that_cannot_move_has_no_cost() -> None:
+    """MuJoCo has no rows for it; with MJX's cost of 1e15 the solver did not see all others."""
+    touch = """
+    <mujoco>
+      <worldbody>
+        <body mocap="true"><geom name="one" size="0.1"/></body>
+        <body mocap="true" pos="0.05 0 0"><geom name="other" size="0.1"/></body>
+        <body pos="0 0 1"><joint frictionloss="0.3"/> <geom size="0.1"/></body>
+      </worldbody>
+      <contact><pair geom1="one" geom2="other"/></contact>
+    </mujoco>"""
+    model = mujoco.MjModel.from_xml_string(touch)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    with jax.numpy_dtype_promotion("standard"):
+        made = jax.jit(refresh)(mjx.put_model(model), mjx.put_data(model, data))
+    cost = np.asarray(made._impl.efc_D)
+    assert np.count_nonzero(cost) == data.nefc == 1
+    np.testing.assert_allclose(cost[cost > 0], data.efc_D, rtol=1e-5)

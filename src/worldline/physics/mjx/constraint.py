@@ -13,12 +13,20 @@ from worldline.types import Array
 def make_constraint(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     """`mj_makeConstraint` and `mj_referenceConstraint`: the rows of all constraints.
 
-    MuJoCo differs from MJX in two ways. A joint or tendon without friction has no row of friction;
-    MJX, which has rows wherever friction may vary, locks it. And the reference acceleration of
-    bodies that are held together knows how fast their Jacobian changes.
+    MuJoCo differs from MJX in three ways. A joint or tendon without friction has no row of
+    friction; MJX, which has rows wherever friction may vary, locks it. A contact of bodies that
+    cannot move has no rows; in MJX it has a cost beside which the solver does not see all others.
+    And the reference acceleration of bodies that are held together knows how fast their Jacobian
+    changes.
     """
-    data = mjx_constraint.make_constraint(model, data)
+    data = _without_idle_rows(mjx_constraint.make_constraint(model, data))
     return _with_turning_jacobian(model, _without_idle_friction(data))
+
+
+def _without_idle_rows(data: mjx.Data) -> mjx.Data:
+    """Rows that move nothing, with a Jacobian of zeros, cost nothing."""
+    moves = (data._impl.efc_J != 0).any(axis=1)
+    return data.tree_replace({"_impl.efc_D": data._impl.efc_D * moves})
 
 
 def _without_idle_friction(data: mjx.Data) -> mjx.Data:
