@@ -55,7 +55,10 @@ def test_a_digest_follows_what_is_in_the_model():
         ("nowhere.xml", "no MJCF file at 'nowhere.xml'; give a path, or MJCF text"),
         ("<mujoco><wordbody/></mujoco>", "MuJoCo cannot load the model: .*wordbody"),
         ("<mujoco><worldbody>", "MuJoCo cannot load the model: "),
-        ("<mujoco><worldbody><body><joint/></body></worldbody></mujoco>", "MuJoCo refuses.*mass"),
+        (
+            "<mujoco><worldbody><body><joint/></body></worldbody></mujoco>",
+            "MuJoCo cannot load.*mass",
+        ),
         ("<mujoco><option timestep='nan'/></mujoco>", "the model's timestep is nan; give seconds"),
     ],
 )

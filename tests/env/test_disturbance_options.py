@@ -117,13 +117,13 @@ def test_a_range_of_delays_draws_each_alike():
             ConfigError,
             "delay contains 'x'; give whole control steps, for example 2",
         ),
-        ({"delay": "1.5"}, ConfigError, "delay has '1.5'"),
+        ({"delay": "1.5"}, ConfigError, "delay contains '1.5'"),
         ({"delay": "3:1"}, ConfigError, "delay is '3:1': the first number is larger"),
         ({"delay": "-2"}, TaskError, "ActionDelay of -2 to -2 steps; give 0 to 999"),
         ({"noise": "-1"}, TaskError, "has std -1.0; give 0 or more"),
         ({"noise": "0.1,state=0.2"}, ConfigError, "noise is '0.1,state=0.2'; give a standard dev"),
         ({"push": "puk=20"}, ModelError, "puk"),
-        ({"push": "20:x"}, ConfigError, "push has 'x'; give newtons"),
+        ({"push": "20:x"}, ConfigError, "push contains 'x'; give a force in newtons"),
     ],
 )
 def test_what_is_wrong_with_an_option_is_said(option, error, said):

@@ -122,7 +122,7 @@ class NamedPuck(toys.Puck):
             r"of 'state' has 5 numbers \(position 2, velocity 3\), but the vector has shape \(4,\)",
         ),
         ("twice", r"of 'state' has 'position' twice; give each part another name"),
-        ("key", r"has 'steak', which is no part of its observation; did you mean 'state'"),
+        ("key", r"has 'steak', but its observation has no such part; did you mean 'state'"),
         ("offset", r"offset of 'velocity' has 3 numbers; give 2"),
         ("actuators", r"'push' has 2 numbers and 1 actuators; name one actuator for each number"),
     ],

@@ -78,7 +78,7 @@ def check_idle(world: World) -> None:
 def check_refusal(engine: str, said: str) -> None:
     """The error names the engine that can, or is about all of them."""
     by_engine = f"the engine {engine!r}" in said and "physics='native'" in said
-    assert by_engine or "the model enables" in said or "MuJoCo refuses" in said, said
+    assert by_engine or "the model enables" in said or "MuJoCo does not accept" in said, said
 
 
 def check_bits(truth: Truth, ends: np.ndarray, diverged: np.ndarray) -> None:

@@ -358,5 +358,5 @@ def test_mjx_is_not_imported_unless_it_is_asked_for():
 
 def test_another_version_of_mjx_is_refused_with_both_versions(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "4.2.0")
-    with pytest.raises(ConfigError, match=r"mujoco-mjx 3\.17, and 4\.2\.0 is installed"):
+    with pytest.raises(ConfigError, match=r"mujoco-mjx 3\.17, but 4\.2\.0 is installed"):
         check_installed()

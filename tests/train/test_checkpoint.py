@@ -172,7 +172,7 @@ def test_another_programs_file_is_told(tmp_path):
     np.savez(folder / "step-000000000004.npz", about=np.array('{"format": 99}'))
     found = last(tmp_path)
     assert found.moment.step == 1
-    assert ["no checkpoint" in note for note in found.notes] == [False, True, False]
+    assert ["not a checkpoint" in note for note in found.notes] == [False, True, False]
     assert "of format 99, but this version reads format 2; train it again" in found.notes[0]
     (folder / "step-000000000001.npz").unlink()
     with pytest.raises(
@@ -216,7 +216,7 @@ def test_another_entry_of_a_dict_is_not_taken_for_the_one_saved(tmp_path):
     save(tmp_path, 1)
     ranges = {"opt.gravity": jnp.float32(1.0), "geom_friction/torso": jnp.ones(2)}
     other = dataclasses.replace(state_of(0), ranges=ranges)
-    with pytest.raises(RunError, match=r"body_mass/torso, and .* of geom_friction/torso"):
+    with pytest.raises(RunError, match=r"body_mass/torso, but .* of geom_friction/torso"):
         last(tmp_path, like=other)
 
 

@@ -113,7 +113,7 @@ def test_episodes_wait_for_the_longest(env, frames):
 
 
 def test_what_cannot_be_shown_is_one_line(env):
-    with pytest.raises(ConfigError, match="no way to show a int"):
+    with pytest.raises(ConfigError, match="cannot show a int"):
         show(3)
     with pytest.raises(ConfigError, match="give env too"):
         show(Trajectory(np.zeros((3, 2)), {}, np.zeros(3), {}))

@@ -141,7 +141,7 @@ def robot_of(name: str, timestep: float) -> Robot:
         spec = mujoco.MjSpec.from_file(name)
     except ValueError as error:
         line = " ".join(str(error).split())
-        raise ModelError(f"MuJoCo refuses the model {name!r}: {line}") from error
+        raise ModelError(f"MuJoCo cannot load the model {name!r}: {line}") from error
     spec.option.timestep = timestep
     return Robot(spec)
 
