@@ -32,6 +32,16 @@ def velocities(model: Model) -> tuple[Part, ...]:
     return tuple(_velocities(model))
 
 
+def joint_position(joints: tuple[str, ...], noise: float) -> Part:
+    """Angles of joints, with noise of at most so much."""
+    return Part("joint_position", len(joints), "joint_position", joints, unit="rad", noise=noise)
+
+
+def joint_velocity(joints: tuple[str, ...], noise: float) -> Part:
+    """Their velocities."""
+    return Part("joint_velocity", len(joints), "joint_velocity", joints, unit="rad/s", noise=noise)
+
+
 def _positions(model: Model) -> Iterator[Part]:
     for kind, prefix, joints in _groups(model):
         if kind == _FREE:
@@ -82,14 +92,14 @@ def _groups(model: Model) -> Iterator[tuple[int, str, tuple[str, ...]]]:
         yield kind, prefix, tuple(names[index] for index in indices)
 
 
-def point(name: str) -> Part:
+def point(name: str, noise: float = 0.0) -> Part:
     """A place in the world, or a way between two, that the task computes."""
-    return Part(name, 3, unit="m", frame="world")
+    return Part(name, 3, unit="m", frame="world", noise=noise)
 
 
-def site(name: str, of: str) -> Part:
+def site(name: str, of: str, noise: float = 0.0) -> Part:
     """Where a site is."""
-    return Part(name, 3, "site_position", (of,), unit="m", frame="world")
+    return Part(name, 3, "site_position", (of,), unit="m", frame="world", noise=noise)
 
 
 def axes(name: str, size: int = 6) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -294,16 +295,9 @@ class RobotiqPushCube(ManipulationTask):
 
     def without_noise(self) -> RobotiqPushCube:
         """The same task, which sees everything at once and exactly."""
-        return dataclasses.replace(
-            self,
-            observation_delay=(0, 0),
-            box_noise=0.0,
-            box_angle_noise=0.0,
-            joint_noise=0.0,
-            joint_velocity_noise=0.0,
-            gripper_noise=0.0,
-            gripper_angle_noise=0.0,
-        )
+        names = [field.name for field in dataclasses.fields(self) if field.name.endswith("_noise")]
+        exact: Any = dict.fromkeys(names, 0.0)
+        return dataclasses.replace(self, observation_delay=(0, 0), **exact)
 
     @property
     def observation_parts(self) -> ObservationParts:
@@ -314,28 +308,12 @@ class RobotiqPushCube(ManipulationTask):
                 arm_parts.point("target_position"),
                 arm_parts.axes("target_axes"),
                 Part("action_before_last", 7, "action", ago=2),
-                Part(
-                    "joint_position",
-                    7,
-                    "joint_position",
-                    joints,
-                    unit="rad",
-                    noise=self.joint_noise,
-                ),
-                Part(
-                    "joint_velocity",
-                    7,
-                    "joint_velocity",
-                    joints,
-                    unit="rad/s",
-                    noise=self.joint_velocity_noise,
-                ),
-                dataclasses.replace(
-                    arm_parts.site("gripper_position", "gripper"), noise=self.gripper_noise
-                ),
+                arm_parts.joint_position(joints, self.joint_noise),
+                arm_parts.joint_velocity(joints, self.joint_velocity_noise),
+                arm_parts.site("gripper_position", "gripper", self.gripper_noise),
                 arm_parts.axes("gripper_axes"),
                 arm_parts.axes("box_axes"),
-                dataclasses.replace(arm_parts.point("box_position"), noise=self.box_noise),
+                arm_parts.point("box_position", self.box_noise),
             )
         }
 
