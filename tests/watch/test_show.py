@@ -80,7 +80,7 @@ def test_a_state_goes_on_from_where_it_is(env, frames, tmp_path):
     for _ in range(stride):
         state, _ = worlds.step(state, np.zeros((2, 2), np.float32))
     np.testing.assert_allclose(several[1].qpos, state.env.physics.qpos, atol=1e-6)
-    with pytest.raises(RunError, match="no state"):
+    with pytest.raises(RunError, match="not a state"):
         show(tmp_path / "none.npz")
 
 
