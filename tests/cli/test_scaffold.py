@@ -146,8 +146,9 @@ def constants_in(file: Path) -> dict[str, object]:
 def test_a_robot_without_anything_gets_a_floor_servos_and_a_stance(folder):
     (folder / "robot.xml").write_text(quadruped())
     written = write_task(folder / "robot.xml")
-    assert len(written.notes) == 3
-    legs, floor, actuators = written.notes
+    legs, speeds, floor, actuators, armature = written.notes
+    assert speeds.startswith("commanded speeds are 0 to 0.")
+    assert "no armature" in armature
     assert legs.startswith(
         "it walks on 4 legs; the stance is bent legs with the feet below the hips"
     )
@@ -171,7 +172,7 @@ def test_the_models_own_limits_and_keyframe_come_first(folder):
     (folder / "robot.xml").write_text(text)
     written = write_task(folder / "robot.xml")
     made = constants_in(written.file)
-    assert "is the keyframe home" in written.notes[0] and "the model's limits" in written.notes[2]
+    assert "is the keyframe home" in written.notes[0] and "the model's limits" in written.notes[3]
     assert {force for *_, force in made["SERVOS"].values()} == {17.0}
     assert list(made["STANCE"][7:]) == [0, 0.9, -1.8] * 4
     by_hand = 0.2 * np.cos(0.9) + 0.2 * np.cos(0.9) + 0.022  # thigh, calf, foot
@@ -192,6 +193,8 @@ def test_a_walker_stands_from_the_first_step_and_passes_the_check(folder):
     assert float(state.physics.qpos[2]) == pytest.approx(height, rel=0.15)
     np.testing.assert_allclose(task.foot_heights(state.physics), 0.0, atol=0.01)
     assert float(state.memory["speed"]) <= task.fastest
+    one = dataclasses.replace(task, slowest=0.5, fastest=0.5)
+    assert float(one.start(jax.random.key(1)).memory["speed"]) == 0.5
     low = state.physics.qpos.at[2].set(0.4 * height)
     fallen = dataclasses.replace(state.physics, qpos=low)
     assert task.outcome(fallen, jnp.zeros(12), fallen, state.memory).terminated

@@ -202,7 +202,7 @@ def _walking(
     return {
         "actuators": _listed(model, "actuator", "actuators")
         if model.nu
-        else "actuators of its own",
+        else f"no actuators: this file adds {'servos' if gains else 'motors'}",
         "nobs": str(9 + model.nq - 7 + model.nv - 6 + nact + 3),
         "nact": str(nact),
         "action_words": words,
@@ -215,11 +215,16 @@ def _walking(
         "root": str(legged.root),
         "root_name": _in_text(bodies[legged.root]) or "the root body",
         "height": f"{legged.height:.4g}",
-        "speed": f"{max(0.1, 0.45 * (9.81 * legged.height) ** 0.5):.1f}",
+        "speed": _top_speed(legged),
         "frequency": f"{1.1 / legged.height**0.5:.1f}",
         "step_height": f"{0.2 * legged.height:.2g}",
         "steps": f"{_WALKING_STEPS:_}",
     }
+
+
+def _top_speed(legged: Legged) -> str:
+    """The largest speed that is commanded, m/s: at a Froude number of 0.2."""
+    return f"{max(0.1, 0.45 * (9.81 * legged.height) ** 0.5):.1f}"
 
 
 def _stance_table(model: Model, qpos: NDArray) -> str:
@@ -254,6 +259,8 @@ def _notes(
     if legged:
         count, height = len(legged.feet), f"{legged.height:.2f} m"
         yield f"it walks on {count} legs; the stance is {legged.stance_from}, {height} high"
+        top = _top_speed(legged)
+        yield f"commanded speeds are 0 to {top} m/s; --task.slowest and --task.fastest change them"
     elif arm:
         hand = model.names("body")[arm.hand]
         count = len(arm.joints)
@@ -265,6 +272,8 @@ def _notes(
     limited = "the model's limits" if model.mj.jnt_actfrclimited.any() else "weight and inertia"
     if gains:
         yield f"the model has no actuators; the task adds position servos; force from {limited}"
+        if not model.mj.dof_armature.any():
+            yield "it has no armature either; for a real robot, take both from its data sheet"
     if forces:
         yield f"the task adds motors; force from {limited}"
 

@@ -211,6 +211,8 @@ class $task(worldline.Task):
     """Seconds between two actions; a multiple of the model's time step."""
     episode_length: int = 500
     """Control steps after which an episode is truncated; 0 for no limit."""
+    slowest: float = 0.0
+    """The smallest commanded speed, m/s; with `fastest` at the same value, the only one."""
     fastest: float = $speed
     """YOURS: the largest commanded speed, m/s."""$reach
     gait_frequency: float = $frequency
@@ -232,7 +234,9 @@ class $task(worldline.Task):
             qpos=qpos.at[joints].add(noise),
             qvel=0.1 * jax.random.normal(velocity_key, (self.model.nv,)),
             memory={
-                "speed": jax.random.uniform(speed_key, maxval=self.fastest),
+                "speed": jax.random.uniform(
+                    speed_key, minval=self.slowest, maxval=self.fastest
+                ),
                 "action": jnp.zeros(self.model.nu),
             },
         )
