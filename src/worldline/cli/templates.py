@@ -213,8 +213,8 @@ class $task(worldline.Task):
     """Control steps after which an episode is truncated; 0 for no limit."""
     slowest: float = 0.0
     """The smallest commanded speed, m/s; with `fastest` at the same value, the only one."""
-    fastest: float = $speed
-    """YOURS: the largest commanded speed, m/s."""$reach
+    fastest: float = $speed  # YOURS
+    """The largest commanded speed, m/s."""$reach
     gait_frequency: float = $frequency
     """Strides per second."""
     step_height: float = $step_height
