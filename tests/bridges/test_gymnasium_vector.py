@@ -489,7 +489,7 @@ class TestConstruction:
         assert env.worlds.episode_length == length
 
     def test_a_made_environment_takes_no_configuration(self) -> None:
-        with pytest.raises(ConfigError, match="give \\['wall'\\] to its task"):
+        with pytest.raises(ConfigError, match="give the options \\['wall'\\] to its task"):
             make_vector_env(2, programs(B)[0].env, wall=1.0)
 
     def test_an_engine_that_does_not_exist(self) -> None:

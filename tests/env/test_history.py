@@ -129,7 +129,7 @@ def test_histories_and_noise_are_read_from_texts():
     assert read_history(task, "") == {}
     with pytest.raises(ConfigError, match="history is 0; give 1 to 1000"):
         read_history(task, "0")
-    with pytest.raises(ConfigError, match="history has 'many'; give control steps"):
+    with pytest.raises(ConfigError, match="history contains 'many'; give control steps"):
         read_history(task, "many")
     with pytest.raises(TaskError, match="no part 'joint_positon' of its state; did you mean"):
         read_history(task, "joint_positon=2")

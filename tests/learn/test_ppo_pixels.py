@@ -156,9 +156,9 @@ def test_selected_images_stand_beside_the_numbers():
 
 def test_mistakes_are_told():
     blind = Worlds(Env(Spot()), CONFIG.num_worlds)
-    with pytest.raises(ConfigError, match="no 'pixels/top' to observe; give the environment"):
+    with pytest.raises(ConfigError, match="has no 'pixels/top'; give the environment"):
         ppo(blind, CONFIG)
-    with pytest.raises(ConfigError, match="no 'pixels/tip' to observe; did you mean 'pixels/top'"):
+    with pytest.raises(ConfigError, match="has no 'pixels/tip'; did you mean 'pixels/top'"):
         ppo(Worlds(spot_env(), 4), dataclasses.replace(CONFIG, actor_obs=("pixels/tip",)))
     with pytest.raises(ConfigError, match="cutout is -1"):
         dataclasses.replace(CONFIG, cutout=-1)

@@ -227,7 +227,7 @@ def test_a_policy_with_a_memory_says_how_it_is_used():
     obs = np.zeros((5, 4), np.float32)
     with pytest.raises(TaskError, match=r"memory = policy.start\(\), then action, memory = policy"):
         policy(obs)
-    with pytest.raises(TaskError, match=r"shape \(3,\), and of \(5,\) .* has \(5, 3\)"):
+    with pytest.raises(TaskError, match=r"shape \(3,\), but for \(5,\) .* needs \(5, 3\)"):
         policy.step(obs, policy.start())
     without = dataclasses.replace(policy, actor=policy.actor.head)
     assert without.start(5) == ()

@@ -218,9 +218,9 @@ def test_another_run_can_begin_with_its_parts():
 
 
 def test_mistakes_are_told():
-    with pytest.raises(ConfigError, match="no 'pixels/top' to observe; give the environment"):
+    with pytest.raises(ConfigError, match="has no 'pixels/top'; give the environment"):
         sac(Worlds(Env(Spot()), 4), CONFIG)
-    with pytest.raises(ConfigError, match="no 'pixels/tip' to observe; did you mean 'pixels/top'"):
+    with pytest.raises(ConfigError, match="has no 'pixels/tip'; did you mean 'pixels/top'"):
         sac(Worlds(spot_env(), 4), dataclasses.replace(CONFIG, actor_obs=("pixels/tip",)))
     large = sac(Worlds(spot_env(), 4), dataclasses.replace(CONFIG, replay_capacity=10**9))
     with pytest.raises(

@@ -502,7 +502,7 @@ def test_errors_name_the_value_and_the_mend():
         physics.step(start, {}, 0)
     sleepy = toys.BOXES.replace("<worldbody>", '<option><flag sleep="enable"/></option><worldbody>')
     for fields in ((), ("cfrc_ext",)):
-        with pytest.raises(ModelError, match=r"'sleep'.*take sleep out of the model"):
+        with pytest.raises(ModelError, match=r"'sleep'.*remove sleep from the model"):
             NativePhysics(Model(sleepy), Reads(fields))
 
 

@@ -103,10 +103,10 @@ def test_what_somebody_else_compiled_cannot_vary_so() -> None:
     model = mujoco.MjModel.from_xml_string(mjcf("free"))
     physics = make_physics("native", Model(model), Reads())
     varied = {"body_ipos": np.zeros((2, 3), np.float32)}
-    with pytest.raises(VariationError, match=r"body drone as a simple one.*simple='false'"):
+    with pytest.raises(VariationError, match=r"body drone as a simple body.*simple='false'"):
         physics.start(jnp.asarray(model.qpos0), jnp.zeros(6), varied, {})
     domain = Domain(add("body_ipos", Uniform(-0.1, 0.1)))
-    with pytest.raises(VariationError, match="body drone as a simple one"):
+    with pytest.raises(VariationError, match="body drone as a simple body"):
         domain.check(Model(model))
     domain.check(Model(mujoco.MjModel.from_xml_string(mjcf("free", 'simple="false"'))))
     domain.check(Model(mjcf("free")))

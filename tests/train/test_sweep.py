@@ -63,5 +63,5 @@ def test_what_cannot_be_gone_through(policy):
         sweep(env, policy, {"gravty": np.array([1.0])}, 2, key)
     with pytest.raises(VariationError, match="is -1; give"):
         sweep(env, policy, {"mass_pole": np.array([1.0, -1.0])}, 2, key)
-    with pytest.raises(ConfigError, match="give one"):
+    with pytest.raises(ConfigError, match="context is empty; give features"):
         sweep(env, policy, {}, 2, key)

@@ -82,7 +82,7 @@ class Observer:
         """The space of an array, or of a part of a dict of arrays."""
         from gymnasium import spaces
 
-        what = f"{type(self._task).__name__}.observe gives {part}{specs_of(leaf)}"
+        what = f"{type(self._task).__name__}.observe returns {part}{specs_of(leaf)}"
         if not hasattr(leaf, "dtype"):
             raise TaskError(f"{what}; give an array, or a dict of arrays without dicts in it")
         low, high = -np.inf, np.inf
