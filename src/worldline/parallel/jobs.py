@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, NamedTuple
 
 from worldline.parallel.launch import cores_by_node, last_line, shares
+from worldline.parallel.signals import handled_by
 
 #: Seconds between two looks at the processes.
 _LOOK_S = 0.1
@@ -122,10 +123,5 @@ def _handing_on(running: dict[int, _Running]) -> Iterator[list[int]]:
         if not running:
             sys.exit(128 + number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, hand_on) for number in numbers}
-    try:
+    with handled_by(hand_on):
         yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

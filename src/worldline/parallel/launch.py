@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from worldline.errors import ConfigError
+from worldline.parallel.signals import handled_by
 
 #: Seconds in which the others notice that one of them is gone, and end.
 _PATIENCE_S = 20.0
-#: Signals that ask for an end.
-_STOP = (signal.SIGINT, signal.SIGTERM)
 #: What a process is told to end with when its parent is gone (`prctl`, Linux).
 _PR_SET_PDEATHSIG = 1
 _NODES = Path("/sys/devices/system/node")
@@ -176,12 +175,8 @@ def _signals_for(running: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
             process.send_signal(number)
         came.append(number)
 
-    before = {number: signal.signal(number, hand_on) for number in _STOP}
-    try:
+    with handled_by(hand_on):
         yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _of_launcher(launcher: int, cores: list[int]) -> Callable[[], None]:

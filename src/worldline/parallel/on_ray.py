@@ -21,6 +21,7 @@ from typing import Any
 from worldline.errors import ConfigError, MissingExtraError
 from worldline.parallel.jobs import with_cores
 from worldline.parallel.launch import Arguments, Ended, cores_by_node, keep_running, last_line
+from worldline.parallel.signals import handled_by
 
 #: Seconds in which Ray must have found cores for all processes.
 _PLACED_WITHIN_S = 60.0
@@ -28,7 +29,6 @@ _PLACED_WITHIN_S = 60.0
 _PATIENCE_S = 20.0
 #: Seconds between two looks at the processes.
 _LOOK_S = 0.5
-_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 def launch_on_ray(
@@ -170,12 +170,8 @@ def _signals_for(workers: list[Any]) -> Iterator[list[int]]:
             worker.stop.remote(number)
         came.append(number)
 
-    before = {number: signal.signal(number, hand_on) for number in _STOP}
-    try:
+    with handled_by(hand_on):
         yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Worker:
