@@ -1,5 +1,6 @@
 """Programs on the thread of their caller: what waits for them loses no time, and no exception."""
 
+import gc
 import signal
 import threading
 import time
@@ -85,6 +86,24 @@ def test_an_interrupted_step_leaves_the_worlds_where_they_were(
     for _ in range(3):
         for mine, other in zip(env.step(ACTION)[:4], twin.step(ACTION)[:4], strict=True):
             np.testing.assert_array_equal(mine, other)
+
+
+def test_alarms_are_neither_lost_nor_changed(ring: Callable[[float], object]) -> None:
+    """Python may run a signal's handler before the first line of the function that XLA calls."""
+    env, heard, rng = humanoids(worlds=1), 0, np.random.default_rng(0)
+    env.step(ACTION[:1])
+    gc.disable()  # JAX loses what is raised in its callback of Python's collector
+    try:
+        for _ in range(100):
+            ring(rng.uniform(0.001, 0.005))
+            try:
+                for _ in range(1000):
+                    env.step(ACTION[:1])
+            except Alarm:
+                heard += 1
+    finally:
+        gc.enable()
+    assert heard == 100
 
 
 def test_an_error_of_the_physics_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,11 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import CFUNCTYPE, POINTER, byref, c_void_p, pointer, sizeof
+from ctypes import CFUNCTYPE, byref, c_void_p, pointer, sizeof
+from types import TracebackType
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+import cffi
 import jax
 import numpy as np
 from jax.interpreters.mlir import emit_python_callback
@@ -31,6 +33,7 @@ from worldline.host.ffi import (
     INTERNAL,
     METADATA,
     VERSION,
+    Api,
     Buffers,
     ErrorArguments,
     Frame,
@@ -206,7 +209,7 @@ def raised_as_it_is(program: Callable[P, R]) -> Callable[P, R]:
         _waiting.callers.add(caller)
         try:
             return program(*args, **kwargs)
-        except jax.errors.JaxRuntimeError as error:
+        except (jax.errors.JaxRuntimeError, ValueError) as error:  # JAX raises either
             for name, raised in list(_waiting.raised.items()):
                 if name in str(error):
                     raise _waiting.raised.pop(name, raised) from None
@@ -277,37 +280,43 @@ def _register() -> None:
     }
     jax.ffi.register_ffi_type(_TARGET, state, platform="cpu")
     stages = {"instantiate": _begin, "execute": _call}
-    target = {stage: jax.ffi.pycapsule(entry) for stage, entry in stages.items()}
+    target = {
+        stage: jax.ffi.pycapsule(int(cffi.FFI().cast("uintptr_t", entry)))
+        for stage, entry in stages.items()
+    }
     jax.ffi.register_ffi_target(_TARGET, target, platform="cpu")
     atexit.register(_process.end)
 
 
-def _entry(handle: Callable[[Any], None]) -> Any:
+def _entry(handle: Callable[[Frame], None]) -> Any:
     """Makes the C function that XLA calls.
 
-    It answers what XLA asks at registration, and turns an exception of `handle` into XLA's error.
+    It answers what XLA asks at registration, and turns an exception into XLA's error: that of
+    `handle`, and that of a signal's handler, which Python may run before the first line of a
+    function. So ctypes does not serve here: it drops such an exception, and XLA goes on.
     """
+    api: list[Api] = []
 
-    @CFUNCTYPE(c_void_p, POINTER(Frame))
-    def entry(frame: Any) -> int | None:
-        frame = frame.contents
-        try:
-            if frame.extension and frame.extension.contents.kind == METADATA:
-                metadata = frame.extension.contents.metadata.contents
-                metadata.version.major, metadata.version.minor = VERSION
-                metadata.state_type_id = _state
-            else:
-                handle(frame)
-        except BaseException as error:
-            name = f"error {next(_numbers)} calling the host"
-            if _waiting.callers:
-                _waiting.raised[name] = error
-            message = f"{name}: {traceback.format_exc()}".encode()
-            arguments = ErrorArguments(sizeof(ErrorArguments), None, message, INTERNAL)
-            return frame.api.contents.make_error(byref(arguments))
-        return None
+    def entry(address: int) -> int:
+        frame = Frame.from_address(address)
+        if frame.extension and frame.extension.contents.kind == METADATA:
+            metadata = frame.extension.contents.metadata.contents
+            metadata.version.major, metadata.version.minor = VERSION
+            metadata.state_type_id = _state
+            api.append(frame.api.contents)
+        else:
+            handle(frame)
+        return 0
 
-    return entry
+    def failed(_: type, error: BaseException, __: TracebackType) -> int:
+        name = f"error {next(_numbers)} calling the host"
+        if _waiting.callers:
+            _waiting.raised[name] = error
+        message = f"{name}: {''.join(traceback.format_exception(error))}".encode()
+        arguments = ErrorArguments(sizeof(ErrorArguments), None, message, INTERNAL)
+        return int(api[0].make_error(byref(arguments)))
+
+    return cffi.FFI().callback("uintptr_t(uintptr_t)", entry, onerror=failed)
 
 
 @_entry
@@ -332,10 +341,9 @@ def _call(frame: Any) -> None:
     _process.run(_sites[arguments.state], frame)
 
 
-@CFUNCTYPE(None, c_void_p)
-def _end(number: int, sites: dict[int, _CallSite] = _sites) -> None:
-    """XLA has ended a program: forgets a call site; perhaps when this module is gone already."""
-    sites.pop(number, None)
+#: XLA has ended a program: forgets a call site; perhaps when this module is gone already. It is no
+#: Python function, in which the handler of a signal could run, whose exception would be lost.
+_end = CFUNCTYPE(None, c_void_p)(_sites.pop)
 
 
 _state = TypeId(0)
