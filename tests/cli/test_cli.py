@@ -78,8 +78,13 @@ def test_a_run_is_evaluated(run, capsys):
     said = capsys.readouterr()
     assert re.fullmatch(r"policy run/policy.npz, after 16 steps, evaluated at -\d.*\n", said.err)
     lines = said.out.splitlines()
-    assert [line.split()[0] for line in lines] == ["deterministic", "stochastic"]
-    assert all(line.endswith("length 8   3 episodes") for line in lines)
+    assert [line.split()[0] for line in lines[:2]] == ["deterministic", "stochastic"]
+    assert all(line.endswith("length 8   3 episodes") for line in lines[:2])
+    assert lines[2].startswith("means of the task's metrics")
+    means = {name: [float(x) for x in both] for name, *both in map(str.split, lines[3:])}
+    assert set(means) == {"distance", "reached"}
+    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert means["distance"] == pytest.approx([rows[-1]["eval/distance"]] * 2, rel=0.9)
     assert cli.main(["eval", "run", "--episodes", "3"]) == 0
     assert capsys.readouterr().out.splitlines() == lines
 

@@ -201,7 +201,7 @@ class Named(Good):
 
 def test_metrics():
     taken, shape = problems(Named)
-    assert "metric 'episode_return', which Worlds measures itself; rename it" in taken
+    assert "metric 'episode_return', which every run measures itself; rename it" in taken
     assert "metric 'place' a shape of (2,); a metric is one number" in shape
 
 

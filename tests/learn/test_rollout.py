@@ -93,14 +93,15 @@ def test_without_a_whole_episode_the_return_is_unknown(env, policy):
     assert np.isnan(summary["return"]) and np.isnan(summary["episode_length"])
 
 
-def episode(env: Env, policy: Policy, key: Any, limit: int) -> tuple[float, int]:
-    """One episode under the most likely actions in plain Python: its return and its length."""
-    state, total, length = jax.jit(env.reset)(key), 0.0, 0
+def episode(env: Env, policy: Policy, key: Any, limit: int) -> tuple[float, int, float]:
+    """An episode under the most likely actions in plain Python: return, length, mean metric x."""
+    state, total, xs = jax.jit(env.reset)(key), 0.0, []
     step = jax.jit(env.step)
-    while length < limit and not state.terminated:
+    while len(xs) < limit and not state.terminated:
         state = step(state, policy(state.obs))
-        total, length = total + float(state.reward), length + 1
-    return total, length
+        total += float(state.reward)
+        xs.append(float(state.metrics["x"]))
+    return total, len(xs), float(np.mean(xs))
 
 
 def test_an_evaluation_is_episodes_by_hand(env, policy):
@@ -110,8 +111,9 @@ def test_an_evaluation_is_episodes_by_hand(env, policy):
     lengths = []
     for world in range(episodes):
         key = jax.random.split(jax.random.fold_in(start_key, world), 3)[1]
-        total, length = episode(env, policy, key, limit)
+        total, length, x = episode(env, policy, key, limit)
         np.testing.assert_allclose(result.episode_return[world], total, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(result.metrics["x"][world], x, rtol=1e-4, atol=1e-4)
         assert result.episode_length[world] == length
         lengths.append(length)
     assert min(lengths) < limit == max(lengths)
@@ -154,7 +156,7 @@ def test_a_recording_is_one_episode(env, policy):
         start_key, _ = jax.random.split(jax.random.key(seed))
         start = env.reset(start_key)
         start_key, _ = jax.random.split(jax.random.key(seed))
-        total, length = episode(env, policy, start_key, limit)
+        total, length, _ = episode(env, policy, start_key, limit)
         assert recorded.qpos.shape == (length, 2)
         assert recorded.reward.shape == (length,)
         np.testing.assert_array_equal(recorded.qpos[0], start.physics.qpos)
@@ -181,6 +183,11 @@ def test_a_mean_is_that_of_the_worlds_that_have_a_number(policy):
     assert summary["half"] == 1
     unknown = {name for name, value in summary.items() if not np.isfinite(value)}
     assert unknown == {"none", "return", "episode_length"}
+    evaluated = evaluator(worlds.env, 16, episode_length=4)(policy, jax.random.key(0)).metrics
+    assert not np.isfinite(evaluated["none"]).any()
+    half = np.asarray(evaluated["half"])
+    assert (half[np.isfinite(half)] == 1).all()
+    assert np.isfinite(half).any()
 
 
 def test_worlds_that_are_done_are_not_simulated(env, policy, monkeypatch):

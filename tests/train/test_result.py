@@ -10,7 +10,7 @@ from worldline.train.run import Result
 
 
 def test_a_notebook_shows_numbers_and_pictures(tmp_path):
-    evaluation = Evaluation(np.array([90.0, 110.0]), np.array([10, 10]))
+    evaluation = Evaluation(np.array([90.0, 110.0]), np.array([10, 10]), {})
     result = Result(tmp_path / "<run>", 20_000, 61.5, evaluation, False, "")
     shown = result._repr_html_()
     for fact in ("100 ± 10 over 2 episodes", "20,000", "62 s", "&lt;run&gt;"):

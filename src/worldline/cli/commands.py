@@ -150,15 +150,22 @@ class Eval(_OfRun):
             return
         domain = find_domain(env.task, self.domain)
         keys = jax.random.split(jax.random.key(self.seed), 2)
+        metrics: dict[str, list[float]] = {}
         for name, key in zip(("deterministic", "stochastic"), keys, strict=True):
             deterministic = name == "deterministic"
             measure = evaluator(env, self.episodes, deterministic=deterministic, domain=domain)
             result = jax.device_get(measure(policy, key))
+            for metric, mean in result.metrics.items():
+                metrics.setdefault(metric, []).append(float(mean.mean()))
             print(
                 f"{name:14} return {result.episode_return.mean():9.2f} "
                 f"+- {result.episode_return.std():.2f}   "
                 f"length {result.episode_length.mean():.0f}   {self.episodes} episodes"
             )
+        if metrics:
+            print("means of the task's metrics over steps, deterministic and stochastic:")
+        for metric, means in metrics.items():
+            print(f"  {metric:{max(map(len, metrics))}} " + "".join(f"{x:12.4g}" for x in means))
 
     def _sweep(self, folder: RunFolder, env: Env, policy: Policy) -> None:
         """Prints a table of the return over a grid of contexts; plots one or two axes."""

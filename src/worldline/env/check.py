@@ -23,8 +23,11 @@ from worldline.types import NDArray, PyTree, in_32_bits
 #: by this much: a function may divide the rounding of a difference by a time step.
 _RTOL, _ATOL = 1e-3, 1e-5
 
-#: Names that `Worlds` gives to metrics of its own.
-_TAKEN = ("episode_return", "episode_length", "diverged")
+#: Names of metrics that `Worlds`, updates and evaluations have of their own.
+_TAKEN = (
+    *("episode_return", "episode_length", "diverged"),
+    *("return", "return_recent", "return_std", "length", "episodes", "updates"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +159,7 @@ def _types_are_right(env: Env, calls: _Calls, later_obs: PyTree) -> Iterator[str
 def _metrics_are_numbers(calls: _Calls) -> Iterator[str]:
     for name, value in calls["outcome"][0].metrics.items():
         if name in _TAKEN:
-            yield f".outcome returns a metric {name!r}, which Worlds measures itself; rename it"
+            yield f".outcome returns a metric {name!r}, which every run measures itself; rename it"
         if np.shape(value) != ():
             yield (
                 f".outcome returns the metric {name!r} a shape of {np.shape(value)}; a metric is "

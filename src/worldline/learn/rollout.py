@@ -125,10 +125,13 @@ def _mean(total: Array, count: Array) -> Array:
 
 
 class Evaluation(NamedTuple):
-    """Whole episodes of a policy, one in each world: `(B,)` each field."""
+    """Whole episodes of a policy, one in each world: `(B,)` each array."""
 
     episode_return: Array
     episode_length: Array
+    metrics: Metrics
+    """The means of the task's own metrics over the steps of an episode; steps that are not finite
+    do not count, and of none the mean is NaN."""
 
 
 #: Runs a policy for one episode in each world.
@@ -169,22 +172,21 @@ def evaluator(
         policy: Policy, key: Key, context: Mapping[str, Array] | None = None
     ) -> Evaluation:
         start_key, action_key = jax.random.split(key)
-        nothing = Evaluation(jnp.zeros(num_episodes), jnp.zeros(num_episodes, jnp.int32))
 
         def step(carry: PyTree) -> PyTree:
-            state, memory, running, result, time = carry
+            state, memory, running, sums, time = carry
             noise = None if deterministic else jax.random.fold_in(action_key, time)
             action, memory = policy.step(state.obs, memory, noise)
             state, step = worlds.step(state, action, running)
-            now = Evaluation(step.metrics["episode_return"], step.metrics["episode_length"])
-            result = jax.tree.map(lambda new, old: jnp.where(running, new, old), now, result)
+            sums = sums.add(step.metrics, running)
             running &= ~(step.terminated | step.truncated)
-            return state, memory, running, result, time + 1
+            return state, memory, running, sums, time + 1
 
         state = worlds.reset(start_key, context=context)
         running = jnp.ones(num_episodes, bool)
-        carry = (state, policy.start(num_episodes), running, nothing, jnp.int32(0))
-        return jax.lax.while_loop(lambda carry: carry[2].any(), step, carry)[3]
+        sums = _Sums.of(state.env.metrics, num_episodes)
+        carry = (state, policy.start(num_episodes), running, sums, jnp.int32(0))
+        return jax.lax.while_loop(lambda carry: carry[2].any(), step, carry)[3].evaluation()
 
     compiled = jax.jit(evaluate)
 
@@ -194,6 +196,36 @@ def evaluator(
         return compiled(*put((policy, key, context), unless_default(worlds.device)))
 
     return evaluate_there
+
+
+class _Sums(NamedTuple):
+    """What the steps of an evaluation have summed up to, `(B,)` each array."""
+
+    episode_return: Array
+    episode_length: Array
+    total: Metrics
+    """Of the task's metrics, over the steps at which they were finite."""
+    count: Metrics
+    """The number of those steps."""
+
+    @classmethod
+    def of(cls, metrics: Metrics, worlds: int) -> _Sums:
+        zero, none = jnp.zeros(worlds), jnp.zeros(worlds, jnp.int32)
+        return cls(zero, none, dict.fromkeys(metrics, zero), dict.fromkeys(metrics, none))
+
+    def add(self, now: Metrics, running: Array) -> _Sums:
+        """The sums with a step of the worlds that run."""
+        finite = {name: running & jnp.isfinite(now[name]) for name in self.total}
+        return _Sums(
+            jnp.where(running, now["episode_return"], self.episode_return),
+            jnp.where(running, now["episode_length"], self.episode_length),
+            {n: sum_ + jnp.where(finite[n], now[n], 0) for n, sum_ in self.total.items()},
+            {n: count + finite[n] for n, count in self.count.items()},
+        )
+
+    def evaluation(self) -> Evaluation:
+        means = {name: _mean(total, self.count[name]) for name, total in self.total.items()}
+        return Evaluation(self.episode_return, self.episode_length, means)
 
 
 class Trajectory(NamedTuple):

@@ -432,6 +432,7 @@ def _summary(evaluation: Evaluation) -> dict[str, Any]:
         "eval/return": evaluation.episode_return.mean(axis=-1),
         "eval/return_std": evaluation.episode_return.std(axis=-1),
         "eval/length": evaluation.episode_length.mean(axis=-1),
+        **{f"eval/{name}": mean.mean(axis=-1) for name, mean in evaluation.metrics.items()},
     }
 
 
