@@ -403,7 +403,7 @@ class Record(_OfRun):
 class Init:
     """Write a Python file with a task for your robot. You can train it at once, and change it."""
 
-    robot: tyro.conf.Positional[str]
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """The robot's MJCF or URDF file; or a robot of the Menagerie, for example
     menagerie:unitree_go2, which is downloaded (extra robots)."""
     out: Path | None = None

@@ -205,7 +205,7 @@ class _Sums(NamedTuple):
     episode_length: Array
     total: Metrics
     """Of the task's metrics, over the steps at which they were finite."""
-    count: Metrics
+    finite: Metrics
     """The number of those steps."""
 
     @classmethod
@@ -215,16 +215,16 @@ class _Sums(NamedTuple):
 
     def add(self, now: Metrics, running: Array) -> _Sums:
         """The sums with a step of the worlds that run."""
-        finite = {name: running & jnp.isfinite(now[name]) for name in self.total}
+        counts = {name: running & jnp.isfinite(now[name]) for name in self.total}
         return _Sums(
             jnp.where(running, now["episode_return"], self.episode_return),
             jnp.where(running, now["episode_length"], self.episode_length),
-            {n: sum_ + jnp.where(finite[n], now[n], 0) for n, sum_ in self.total.items()},
-            {n: count + finite[n] for n, count in self.count.items()},
+            {n: sum_ + jnp.where(counts[n], now[n], 0) for n, sum_ in self.total.items()},
+            {n: before + counts[n] for n, before in self.finite.items()},
         )
 
     def evaluation(self) -> Evaluation:
-        means = {name: _mean(total, self.count[name]) for name, total in self.total.items()}
+        means = {name: _mean(total, self.finite[name]) for name, total in self.total.items()}
         return Evaluation(self.episode_return, self.episode_length, means)
 
 
