@@ -73,6 +73,24 @@ def test_training_names_the_return_the_curve_and_the_policy(trained):
     assert f"return {returns} (" in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("fast=False", "Reach has no option 'fast'"),
+        ("episode_length", "'episode_length' has no value; give an option and a value: fast=False"),
+        ("episode_length=-1", "episode_length is -1; give 0 or more"),
+    ],
+)
+def test_an_option_that_a_run_cannot_take_is_an_error_of_one_line(option, message, run, capsys):
+    assert cli.main(["eval", "run", "--task", option]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_is_evaluated_with_another_option_of_its_task(run, capsys):
+    assert cli.main(["eval", "run", "--episodes", "3", "--task", "episode_length=5"]) == 0
+    assert capsys.readouterr().out.count("length 5 ") == 2
+
+
 def test_a_run_is_evaluated(run, capsys):
     assert cli.main(["eval", "run", "--episodes", "3"]) == 0
     said = capsys.readouterr()

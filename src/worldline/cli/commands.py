@@ -100,12 +100,15 @@ class _OfRun:
     checkpoint: str = "last"
     """The policy to use: last, best (the highest evaluation), or the number of environment steps of
     an evaluation."""
+    task: tuple[str, ...] = ()
+    """Give options of the task other values than in training, for example fast=False."""
     trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
 
     def open(self) -> tuple[RunFolder, Env, Policy]:
         """The run folder, its environment and the policy; prints which one."""
         from worldline.export.policy_file import load_policy, policy_about, policy_file
         from worldline.report import RunFolder
+        from worldline.train.options import with_task_options
         from worldline.train.stored import environment_of, saved_config
 
         check_settings(self)
@@ -113,6 +116,7 @@ class _OfRun:
         saved_config(folder)  # an error of the configuration comes before one of the policy
         policy = load_policy(folder.path, checkpoint=self.checkpoint)
         env = environment_of(folder, trust_code=self.trust_code)
+        env = with_task_options(env, self.task)
         file = policy_file(folder.path, self.checkpoint)
         about = policy_about(file)
         if "step" in about:

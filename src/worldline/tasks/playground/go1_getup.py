@@ -89,6 +89,7 @@ class Go1Getup(Go1Task):
     """Weight of the squares of what velocities of joints are beyond `fastest_joint`, (rad/s)^2."""
 
     file = f"{SCENES}/scene_mjx_fullcollisions_flat_terrain.xml"
+    on_feet = False
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force", "qacc")
 
     def start(self, key: Key) -> Start:

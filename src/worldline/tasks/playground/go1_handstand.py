@@ -96,6 +96,7 @@ class Go1Handstand(Go1Task):
     -2.5e-7."""
 
     file = f"{SCENES}/scene_mjx_flat_terrain.xml"
+    on_feet = False
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force", "qacc")
 
     forward: ClassVar[float] = -1.0

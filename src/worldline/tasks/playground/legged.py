@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -20,6 +21,7 @@ from worldline.model import Model
 from worldline.physics.base import PhysicsState
 from worldline.settings import NotNegative, Positive
 from worldline.tasks.playground.assets import scene
+from worldline.tasks.playground.fast import make_fast
 from worldline.tasks.terrain.walking import WalkingTask
 from worldline.types import Array, ArrayLike, Key, PyTree
 
@@ -99,6 +101,10 @@ class LeggedTask(WalkingTask):
     """How far an action of 1 moves the target of a joint, rad."""
     noise_level: NotNegative = 1.0
     """Factor for all noise of the observation; 0: no noise."""
+    fast: bool = False
+    """Train in a cheaper model: steps up to 2.5 times as long, two iterations of the solver, and
+    contacts of the feet alone, where nothing else has to touch the ground. Names, sizes and masses
+    are the same: evaluate the policy in the full model."""
 
     refresh = False
     camera = {"name": "track"}
@@ -117,6 +123,11 @@ class LeggedTask(WalkingTask):
     """Names of the feet: of their geoms and sites; those of their sensors begin so."""
     soles: ClassVar[tuple[tuple[str, ...], ...]]
     """The geoms of each foot that touch the ground, where a foot has several."""
+    longest_step: ClassVar[float] = 2.5
+    """How many times as long `fast` may make a step; the servos must follow their joints still."""
+    on_feet: ClassVar[bool] = True
+    """Whether nothing but feet has to touch the ground. False, where the robot may lie on it: then
+    `fast` leaves all contacts."""
 
     @property
     def path(self) -> Path:
@@ -124,9 +135,13 @@ class LeggedTask(WalkingTask):
         return scene(self.file)
 
     def mjcf(self) -> mujoco.MjSpec:
-        """The scene with this task's time step."""
+        """The scene with this task's time step, made cheaper where `fast` asks for it."""
         spec = mujoco.MjSpec.from_file(str(self.path))
         spec.option.timestep = self.physics_timestep
+        if self.fast:
+            soles = itertools.chain(*getattr(self, "soles", ()))
+            feet = {*self.feet, *soles} if self.on_feet else ()
+            make_fast(spec, self.control_timestep, self.longest_step, feet)
         return spec
 
     @functools.cached_property

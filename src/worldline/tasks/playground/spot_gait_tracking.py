@@ -103,6 +103,7 @@ class SpotGaitTracking(SpotTask):
     """Weight of the squared distance of the hips from home, rad^2."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
+    longest_step = 1.7  # its strong damping, explicit in time, is unstable with longer ones
     fields = ("sensordata", "site_xpos")
 
     def __post_init__(self) -> None:

@@ -85,6 +85,7 @@ class SpotGetup(SpotTask):
     """Weight of the squared first and second differences of actions."""
 
     file = f"{SCENES}/scene_mjx_flat_terrain.xml"
+    on_feet = False
     fields = ("sensordata", "actuator_force")
 
     def start(self, key: Key) -> Start:
