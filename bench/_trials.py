@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeAlias
+from typing import IO, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import _runs
 from _harness import (
@@ -242,7 +242,7 @@ def train(planned: Planned) -> Iterator[Run]:
             library=contender.library,
             settings=contender.settings(terms.task),
         )
-        for evaluation in _evaluations(contender, job, cache, run):
+        for evaluation in evaluations(contender, job, cache, run):
             run.evaluations.append(evaluation)
             yield run
     if run.error == UNFINISHED:
@@ -268,16 +268,32 @@ def _jax_cache(contender: Contender, terms: Terms) -> Iterator[Path]:
                 settings=settings,
             )
             rehearsal = Run.of(Planned(contender, terms, 0))
-            for _ in _evaluations(contender, job, folder, rehearsal):
+            for _ in evaluations(contender, job, folder, rehearsal):
                 pass
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _evaluations(
-    contender: Contender, job: Job, cache: Path, run: Run
-) -> Iterator[dict[str, float]]:
+class Worker(Protocol):
+    """Somebody who trains, in a process of his own."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    def command(self) -> list[str]:
+        """Interpreter and worker."""
+
+
+class Failing(Protocol):
+    """A run that may end early."""
+
+    error: str
+    """Why it did."""
+
+
+def evaluations(contender: Worker, job: Job, cache: Path, run: Failing) -> Iterator[dict[str, Any]]:
     """Starts the worker and yields what it prints; puts into `run.error` how it failed."""
     environment = {
         **os.environ,

@@ -28,6 +28,24 @@ GYMNASIUM = {
     "gym/walker2d": "Walker2d-v5",
 }
 
+#: Our tasks by EnvPool's names, of those that are not Gymnasium's.
+ENVPOOL = {
+    "playground/berkeley-joystick-flat": "BerkeleyHumanoidJoystickFlatTerrain",
+    "playground/g1-joystick-flat": "G1JoystickFlatTerrain",
+    "playground/go1-getup": "Go1Getup",
+    "playground/go1-joystick-flat": "Go1JoystickFlatTerrain",
+    "playground/go1-joystick-rough": "Go1JoystickRoughTerrain",
+    "playground/leap-cube-rotate-z": "LeapCubeRotateZAxis",
+    "playground/panda-pick-cube": "PandaPickCube",
+    "playground/spot-flat": "SpotFlatTerrainJoystick",
+    "playground/t1-joystick-flat": "T1JoystickFlatTerrain",
+}
+
+
+def envpool_name(task: str) -> str:
+    """EnvPool's name of one of our tasks."""
+    return GYMNASIUM.get(task) or f"MuJoCoPlayground/{ENVPOOL[task]}-v1"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -70,7 +88,7 @@ class Settings:
     critic_hidden: tuple[int, ...] = (64, 64)
     """Widths of the value function's hidden layers."""
     activation: str = "tanh"
-    """`tanh`, `relu` or `elu`."""
+    """`tanh`, `relu`, `elu` or `swish`."""
     orthogonal: bool = True
     """Whether weights start orthogonal, the policy's last layer near zero."""
     rescale: bool = False
@@ -127,6 +145,14 @@ class Job:
     """`sb3` or `sbx`, for the worker that serves both."""
     settings: Settings | None = None
     """PPO's, for a peer; our own worker takes those of the task."""
+    folder: str = ""
+    """Where a worker of `robots` keeps its policies."""
+    task_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Of the task in which our worker of `robots` trains."""
+    ppo: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Our worker of `robots` replaces the task's own settings of PPO by these."""
+    domain: str = ""
+    """The domain over which our worker of `robots` trains; empty: none."""
 
     @staticmethod
     def of_command_line() -> Job:
@@ -154,10 +180,11 @@ class Trial:
 
     Args:
         job: the run.
-        evaluate: gives the mean return of `EPISODES` deterministic episodes.
+        evaluate: gives the mean return of `EPISODES` deterministic episodes; or something else to
+            print, by name.
     """
 
-    def __init__(self, job: Job, evaluate: Callable[[], float]) -> None:
+    def __init__(self, job: Job, evaluate: Callable[[], float | dict[str, Any]]) -> None:
         self._job, self._evaluate = job, evaluate
         self._paused = 0.0
         self._due = job.interval
@@ -185,9 +212,10 @@ class Trial:
             return not self._finished
         with self._pause():
             value = self._evaluate()
-        _print({"wall": wall, "total": wall + self._paused, "steps": steps, "eval_return": value})
+        found = value if isinstance(value, dict) else {"eval_return": value}
+        _print({"wall": wall, "total": wall + self._paused, "steps": steps, **found})
         self._due = wall + max(self._job.interval, 0.05 * wall)
-        reached = self._job.goal is not None and value >= self._job.goal
+        reached = self._job.goal is not None and found.get("eval_return", -1e9) >= self._job.goal
         self._finished = over or reached
         return not self._finished
 
@@ -211,5 +239,5 @@ def serve_steps(step: Callable[[], Any]) -> None:
         print(time.perf_counter() - begin, flush=True)
 
 
-def _print(values: dict[str, float]) -> None:
+def _print(values: dict[str, Any]) -> None:
     print(json.dumps(values), flush=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import envpool
 import numpy as np
 import torch
-from protocol import EPISODES, GYMNASIUM, Job, LearningRate, Settings, Trial
+from protocol import EPISODES, Job, LearningRate, Settings, Trial, envpool_name
 from torch import Tensor, nn
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -42,13 +42,21 @@ class Moments:
 
 
 class Policy(nn.Module):
-    """A Gaussian policy with one standard deviation for all states, and a value function."""
+    """A Gaussian policy with one standard deviation for all states, and a value function.
 
-    def __init__(self, nobs: int, nact: int, settings: Settings) -> None:
+    The policy reads the first `reads` of the `nobs` numbers of an observation.
+    """
+
+    def __init__(self, nobs: int, nact: int, settings: Settings, reads: int) -> None:
         super().__init__()
-        self.mean = mlp((nobs, *settings.actor_hidden, nact), settings, last_gain=0.01)
+        self.reads = reads
+        self.actor = mlp((reads, *settings.actor_hidden, nact), settings, last_gain=0.01)
         self.value = mlp((nobs, *settings.critic_hidden, 1), settings, last_gain=1.0)
         self.log_std = nn.Parameter(torch.full((nact,), settings.log_std))
+
+    def mean(self, obs: Tensor) -> Tensor:
+        """The most likely actions, `(..., nact)`."""
+        return self.actor(obs[..., : self.reads])
 
     def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
         """The action's log density, `(N,)`."""
@@ -62,7 +70,8 @@ class Policy(nn.Module):
 
 def mlp(sizes: tuple[int, ...], settings: Settings, last_gain: float) -> nn.Sequential:
     """A multilayer perceptron."""
-    activation = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}[settings.activation]
+    known = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU, "swish": nn.SiLU}
+    activation = known[settings.activation]
     layers: list[nn.Module] = []
     for index, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
         linear = nn.Linear(fan_in, fan_out)
@@ -72,6 +81,13 @@ def mlp(sizes: tuple[int, ...], settings: Settings, last_gain: float) -> nn.Sequ
             nn.init.zeros_(linear.bias)
         layers += [linear] if last else [linear, activation()]
     return nn.Sequential(*layers)
+
+
+def numbers(obs: NDArray | dict[str, NDArray]) -> NDArray:
+    """An observation's numbers, `(B, n)`; of a dict those of `state` first, then the critic's."""
+    if isinstance(obs, dict):
+        return np.concatenate([obs["state"], obs["privileged_state"]], axis=-1)
+    return obs
 
 
 @dataclasses.dataclass
@@ -91,34 +107,38 @@ class Trainer:
 
     def __init__(self, job: Job, settings: Settings) -> None:
         self.settings = settings
-        name = GYMNASIUM[job.task]
         self.envs = envpool.make_gymnasium(
-            name, num_envs=settings.num_envs, num_threads=ENV_THREADS, seed=job.seed
+            envpool_name(job.task),
+            num_envs=settings.num_envs,
+            num_threads=ENV_THREADS,
+            seed=job.seed,
         )
         space = self.envs.action_space
         self.low, self.high = space.low, space.high
         self.middle, self.reach = 0.0, 1.0
         if settings.rescale:
             self.middle, self.reach = (self.low + self.high) / 2, (self.high - self.low) / 2
-        nobs = self.envs.observation_space.shape[0]
-        self.policy = Policy(nobs, space.shape[0], settings)
+        first = self.envs.reset()[0]
+        reads = first["state"].shape[1] if isinstance(first, dict) else first.shape[1]
+        nobs = numbers(first).shape[1]
+        self.policy = Policy(nobs, space.shape[0], settings, reads)
         self.adam = torch.optim.Adam(
             self.policy.parameters(), settings.learning_rate, eps=1e-5, foreach=True
         )
         self.rate = LearningRate(settings)
         self.obs_moments, self.return_moments = Moments((nobs,)), Moments()
         self.running_return = np.zeros(settings.num_envs)
-        self.obs = self._see(self.envs.reset()[0])
+        self.obs = self._see(first)
         self.was_done = np.zeros(settings.num_envs, bool)
         self.steps = 0
 
-    def _normal(self, obs: NDArray) -> Tensor:
-        scaled = (obs - self.obs_moments.mean) / np.sqrt(self.obs_moments.var + 1e-8)
+    def _normal(self, obs: NDArray | dict[str, NDArray]) -> Tensor:
+        scaled = (numbers(obs) - self.obs_moments.mean) / np.sqrt(self.obs_moments.var + 1e-8)
         return torch.from_numpy(np.clip(scaled, -10, 10).astype(np.float32))
 
-    def _see(self, obs: NDArray) -> Tensor:
+    def _see(self, obs: NDArray | dict[str, NDArray]) -> Tensor:
         """Counts observations in, and normalises them."""
-        self.obs_moments.update(obs)
+        self.obs_moments.update(numbers(obs))
         return self._normal(obs)
 
     def _scale(self, reward: NDArray, done: NDArray) -> NDArray:
@@ -247,7 +267,7 @@ def main() -> None:
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
     trainer = Trainer(job, settings)
-    trial = Trial(job, trainer.evaluator(GYMNASIUM[job.task]))
+    trial = Trial(job, trainer.evaluator(envpool_name(job.task)))
     go_on = True
     while go_on:
         batch = trainer.rollout()

@@ -1,0 +1,71 @@
+"""The named robots that are trained, for how long, with what, and what was promised of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+#: The name of a task.
+Robot: TypeAlias = str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Course:
+    """How one robot is trained and judged."""
+
+    minutes: float
+    """From the start of the process, a run."""
+    seeds: tuple[int, ...] = (0,)
+    task_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Of the task in which we train; all are measured in the task without options."""
+    ppo: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Ours, in place of the task's own settings."""
+    measures: tuple[str, ...]
+    """What is compared with the peer."""
+    promised: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """A measure to the value that it reaches."""
+
+    def more_is_better(self, measure: str) -> bool:
+        """Whether a larger value is better; of an error a smaller one is."""
+        return measure in ("lifted", "return")
+
+    def reached(self, evaluations: Sequence[Mapping[str, float]]) -> float:
+        """Seconds until one policy kept all that was promised; infinite if none did."""
+        for found in evaluations:
+            if all(self.kept(name, found[name]) for name in self.promised):
+                return found["wall"]
+        return math.inf
+
+    def kept(self, measure: str, value: float) -> bool:
+        """Whether a value is as promised."""
+        promised = self.promised[measure]
+        return value >= promised if self.more_is_better(measure) else value <= promised
+
+
+_ERRORS = ("linear", "angular")
+#: How robots with legs are trained.
+_LEGS: dict[str, Any] = {"task_options": {"fast": True}, "ppo": {"symmetry": True}}
+
+COURSES: dict[Robot, Course] = {
+    "playground/go1-joystick-flat": Course(
+        minutes=4,
+        seeds=(0, 1, 2),
+        measures=_ERRORS,
+        promised={"linear": 0.15, "angular": 0.15},
+        **_LEGS,
+    ),
+    "playground/panda-pick-cube": Course(
+        minutes=10, measures=("lifted", "return"), promised={"lifted": 0.8}
+    ),
+    "playground/g1-joystick-flat": Course(
+        minutes=20, seeds=(0, 1, 2), measures=(*_ERRORS, "ended"), **_LEGS
+    ),
+    "playground/spot-flat": Course(minutes=15, measures=_ERRORS, **_LEGS),
+    "playground/t1-joystick-flat": Course(minutes=15, measures=_ERRORS, **_LEGS),
+    "playground/berkeley-joystick-flat": Course(minutes=15, measures=_ERRORS, **_LEGS),
+    "playground/go1-joystick-rough": Course(minutes=15, measures=_ERRORS, **_LEGS),
+    "playground/go1-getup": Course(minutes=15, measures=("return",), **_LEGS),
+    "playground/leap-cube-rotate-z": Course(minutes=15, measures=("return",)),
+}
