@@ -112,14 +112,22 @@ class StepWorker:
     def memory_after(self, steps: int) -> float:
         """The process's resident memory after more steps, MiB (Linux only)."""
         self._seconds(steps)
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
+        return self._mebibytes("VmRSS")
+
+    def peak_memory_after(self, steps: int) -> float:
+        """The most resident memory that the process ever had, with more steps, MiB (Linux only)."""
+        self._seconds(steps)
+        return self._mebibytes("VmHWM")
 
     def close(self) -> None:
         """Ends the process at once: it keeps nothing, and to tidy up takes JAX up to a minute."""
         self._process.kill()
         self._process.wait()
+
+    def _mebibytes(self, field: str) -> float:
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith(field))
+        return int(line.split()[1]) / 1024
 
     def _seconds(self, steps: int) -> float:
         assert self._process.stdin is not None

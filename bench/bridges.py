@@ -1,4 +1,5 @@
-"""How fast the bridges are, against BraxEnv, EnvPool, Gymnasium and SB3's own vector: all ratios.
+"""How fast the bridges are, beside BraxEnv, EnvPool, Gymnasium and SB3's own vector; and how soon
+other libraries' learners learn through them.
 
 `python bench/bridges.py`, or `worldline bench bridges`. See `bench/README.md` for what is timed.
 """
@@ -12,7 +13,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import tyro
 
@@ -30,23 +31,32 @@ from _harness import (
     show_findings,
     use_cores,
 )
+from _learners import LEARNERS, judge, train_with
 from _runs import plain
 from _trials import Contender as Trainer
 from _trials import Planned, Run, Terms, train
 
 Measured: TypeAlias = dict[str, list[float]]
-Part: TypeAlias = Literal["torchrl", "cleared", "gymnasium", "sb3"]
+Part: TypeAlias = Literal[
+    "torchrl", "cleared", "memory", "gymnasium", "sb3", "brax", "rejax", "rsl_rl"
+]
 
 
 @dataclasses.dataclass(frozen=True)
 class BridgesBench:
-    """How fast the bridges are, against BraxEnv, EnvPool, Gymnasium and SB3's own vector."""
+    """How fast the bridges are, beside BraxEnv, EnvPool, Gymnasium and SB3's own vector; and how
+    soon other libraries' learners learn through them.
+    """
 
-    parts: tuple[Part, ...] = ("torchrl", "cleared", "gymnasium", "sb3")
-    """What to measure: TorchRL rollouts, those beside BraxEnv as it comes, `make_vec`, and training
-    with Stable-Baselines3."""
+    parts: tuple[Part, ...] = get_args(Part)
+    """What to measure: TorchRL rollouts, those beside BraxEnv as it comes, their peak memory,
+    `make_vec`, training with Stable-Baselines3, and the learners of other libraries."""
     batches: tuple[int, ...] = (4, 16, 128, 1024)
     """Batch sizes of the TorchRL rollouts, and of those beside BraxEnv as it comes."""
+    memory_batches: tuple[int, ...] = (4, 16, 128)
+    """Batch sizes of the rollouts whose memory is read."""
+    memory_rollouts: int = 3
+    """Rollouts before that."""
     steps: int = 100
     """Steps of a rollout."""
     cleared_steps: int = 20
@@ -69,6 +79,8 @@ class BridgesBench:
     """The return of half-cheetah that it is to reach."""
     sb3_interval: float = 8.0
     """Least seconds between two evaluations of it."""
+    learner_seeds: tuple[int, ...] = (0,)
+    """Seeds of other libraries' learners on our environments."""
     peers: bool = True
     """Whether to measure the peers too."""
     json: Path | None = None
@@ -104,20 +116,38 @@ def main(config: BridgesBench) -> None:
     use_cores(config.threads)
     results: dict[str, Any] = {"machine": machine(), "config": _plain(config), "measured": {}}
     findings: list[Finding] = []
-    for name, contenders, judge in speed_parts(config):
+    for name, contenders, judged in speed_parts(config):
         measured = measure(config, name, contenders)
-        findings += judge(name, measured)
+        findings += judged(name, measured)
         results["measured"][name] = measured
         results["findings"] = [finding.json() for finding in findings]
         save(config.json, results)
-    if "sb3" in config.parts:
-        runs = train_with_sb3(config)
-        findings += judge_sb3(runs, config.sb3_return)
-        results["runs"] = plain(run for side in runs.values() for run in side)
+    if "memory" in config.parts and config.peers:
+        results["memory"] = peaks = peak_memory(config)
+        findings += judge_memory(peaks)
+        results["findings"] = [finding.json() for finding in findings]
+        save(config.json, results)
+    for runs, found in trainings(config):
+        findings += found
+        results["runs"] = [*results.get("runs", ()), *plain(runs)]
         results["findings"] = [finding.json() for finding in findings]
         save(config.json, results)
     what = f"{config.threads} threads, {config.repeats} repeats"
     show_findings(f"Environment steps a second: {what}; medians of ratios pair by pair", findings)
+
+
+def trainings(config: BridgesBench) -> Iterator[tuple[list[Run], list[Finding]]]:
+    """What is trained, one after the other, and how it went."""
+    if "sb3" in config.parts:
+        sides = train_with_sb3(config)
+        yield (
+            [run for side in sides.values() for run in side],
+            [*judge_sb3(sides, config.sb3_return)],
+        )
+    for part, learner in LEARNERS.items():
+        if part in config.parts:
+            runs = train_with(learner, config.learner_seeds)
+            yield runs, [*judge(learner, runs)]
 
 
 Judge: TypeAlias = Callable[[str, Measured], Iterator[Finding]]
@@ -158,6 +188,34 @@ def rollouts(name: str, kind: str, batch: int, steps: int, repeats: int) -> Cont
     python = (lambda: peer_python("brax")) if kind.startswith("brax") else lambda: sys.executable
     command = (str(PEERS / "step_torchrl.py"), kind, str(batch), str(steps))
     return Contender(name, python, command, batch * steps, repeats, trial=1)
+
+
+def peak_memory(config: BridgesBench) -> dict[int, dict[str, float]]:
+    """The most memory that a process needs for rollouts, MiB, by batch and contender."""
+    peaks: dict[int, dict[str, float]] = {}
+    for batch in config.memory_batches:
+        ours, _, *brax = torchrl_contenders(config, batch)
+        for contender, python in _installed([ours, *brax]):
+            say(f"peak memory, batch {batch}: {contender.name}")
+            with contextlib.closing(_worker(config, contender, python)) as worker:
+                peak = worker.peak_memory_after(config.memory_rollouts)
+            peaks.setdefault(batch, {})[contender.name] = peak
+    return peaks
+
+
+def judge_memory(peaks: Mapping[int, Mapping[str, float]]) -> Iterator[Finding]:
+    """Our memory over Brax's, beside the promise that it is less."""
+    for batch, peak in peaks.items():
+        if "BraxEnv" not in peak:
+            continue
+        ratio = peak["worldline"] / peak["BraxEnv"]
+        yield Finding(
+            what=f"TorchRL, ant, batch {batch}: peak memory, worldline / BraxEnv",
+            value=ratio,
+            shown=f"{ratio:.3g}",
+            detail="{worldline:,.0f} / {BraxEnv:,.0f} MiB".format(**peak),
+            at_most=1.0,
+        )
 
 
 def gymnasium_contenders(config: BridgesBench) -> list[Contender]:
@@ -308,10 +366,14 @@ def _start(
     """A contender's process, ended with the stack, and its rate."""
     contender, python = installed
     say(f"starts {contender.name}")
-    command = [python, *contender.command]
-    worker = StepWorker(command, contender.env_steps, config.seconds, contender.trial)
+    worker = _worker(config, contender, python)
     stack.callback(worker.close)
     return contender.name, worker.rate
+
+
+def _worker(config: BridgesBench, contender: Contender, python: str) -> StepWorker:
+    command = [python, *contender.command]
+    return StepWorker(command, contender.env_steps, config.seconds, contender.trial)
 
 
 def _plain(config: BridgesBench) -> dict[str, Any]:

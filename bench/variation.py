@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 
@@ -63,15 +63,71 @@ PEERS_BESIDE = (
 
 
 @dataclasses.dataclass(frozen=True)
+class OfBrax:
+    """One of Brax's environments as our worlds, with one field of its system drawn."""
+
+    what: str
+    """What is drawn of what."""
+    name: str
+    """Brax's name of the environment."""
+    backend: str
+    field: str
+    """A path into its system."""
+    range: tuple[float, float]
+    """Of factors of the field's own values, or of its value where `scaled` is false."""
+    scaled: bool = True
+
+    def env(self) -> Any:
+        """The environment, with a fluid where its viscosity is drawn; Brax's ant has none."""
+        from brax import envs
+
+        env = envs.get_environment(self.name, backend=self.backend)
+        if self.field == "opt.viscosity":
+            fluid = {"opt.viscosity": sum(self.range) / 2, "opt._impl.has_fluid_params": True}
+            env.sys = env.sys.tree_replace(fluid)
+        return env
+
+    def domain(self) -> Any:
+        """What draws the field."""
+        from worldline.variation import Domain, Uniform, scale, set_
+
+        draw = scale if self.scaled else set_
+        return Domain(draw(self.field, Uniform(*self.range)))
+
+
+OF_BRAX = {
+    "humanoid": OfBrax(
+        "Brax humanoid as our worlds, masses", "humanoid", "generalized", "link.inertia.mass",
+        (0.9, 1.1),
+    ),
+    "humanoid-mjx": OfBrax(
+        "Brax humanoid (MJX) as our worlds, masses", "humanoid", "mjx", "body_mass", (0.9, 1.1)
+    ),
+    "ant-mjx": OfBrax(
+        "Brax ant (MJX) as our worlds, viscosity", "ant", "mjx", "opt.viscosity", (0.0, 0.2),
+        scaled=False,
+    ),
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
 class VariationBench:
     """What it costs that every world has its own physics, drawn afresh each episode."""
 
     tasks: tuple[str, ...] = ("gym/ant", "gym/humanoid")
     """Tasks to step and to train."""
+    of_brax: tuple[Literal["humanoid", "humanoid-mjx", "ant-mjx"], ...] = tuple(OF_BRAX)
+    """Brax's environments to step as our worlds."""
     num_worlds: int = 256
     """Worlds side by side."""
     steps: int = 32
     """Control steps of a measurement."""
+    brax_worlds: int = 64
+    """Worlds side by side of Brax's environments."""
+    brax_steps: int = 8
+    """Control steps of a measurement of these."""
+    brax_repeats: int = 60
+    """Measurements of each of these."""
     repeats: int = 120
     """Measurements of each of ours, in turn with the others."""
     peer_repeats: int = 30
@@ -95,7 +151,7 @@ def main(config: VariationBench) -> None:
     measured: dict[str, Any] = {}
     for task in config.tasks:
         say(f"{task}: compile, warm up")
-        contenders = {**stepping(config, task), **training(config, task)}
+        contenders = {**stepping_ours(config, task), **training(config, task)}
         rates = interleave(
             contenders, config.repeats, lambda text, task=task: say(f"{task}: {text}")
         )
@@ -106,6 +162,11 @@ def main(config: VariationBench) -> None:
         ]
         if config.memory_worlds:
             findings.append(memory(config, task))
+    for name in config.of_brax:
+        each = OF_BRAX[name]
+        rates = step_brax(config, each)
+        measured[name] = rates
+        findings += [compare(each.what, rates, "steps", 0.95)] if rates else []
     for peer in PEERS_BESIDE if config.peers else ():
         rates = interleave(
             contenders_of(peer, config),
@@ -130,39 +191,61 @@ def domain() -> Any:
     )
 
 
-def stepping(config: VariationBench, task: str) -> dict[str, Callable[[], float]]:
-    """Random actions in a jitted scan: environment steps a second."""
+def stepping(worlds: Any, steps: int) -> Callable[[], float]:
+    """Random actions in a jitted scan of so many steps: environment steps a second."""
     import jax
 
+    env = worlds.env
+    shape = (steps, worlds.num_worlds, *env.action_low.shape)
+
+    @jax.jit
+    def program(carry: Any) -> Any:
+        state, key = carry
+        key, action_key = jax.random.split(key)
+        low, high = env.action_low, env.action_high
+        actions = jax.random.uniform(action_key, shape, minval=low, maxval=high)
+        state, step = jax.lax.scan(worlds.step, state, actions)
+        return (state, key), (step.reward, step.terminated, step.truncated)
+
+    state = worlds.reset(jax.random.key(0)), jax.random.key(1)
+    for _ in range(4):
+        state, _ = jax.block_until_ready(program(state))
+
+    def rate() -> float:
+        nonlocal state  # goes on: of constants drawn before, what follows is remembered
+        began = time.perf_counter()
+        state, _ = jax.block_until_ready(program(state))
+        return steps * worlds.num_worlds / (time.perf_counter() - began)
+
+    return rate
+
+
+def stepping_ours(config: VariationBench, task: str) -> dict[str, Callable[[], float]]:
+    """Steps of our task, with and without variation."""
     import worldline
 
     def contender(drawn: Any) -> Callable[[], float]:
-        env = worldline.make(task)
-        worlds = worldline.Worlds(env, config.num_worlds, domain=drawn)
-        shape = (config.steps, config.num_worlds, *env.action_low.shape)
-
-        @jax.jit
-        def program(carry: Any) -> Any:
-            state, key = carry
-            key, action_key = jax.random.split(key)
-            low, high = env.action_low, env.action_high
-            actions = jax.random.uniform(action_key, shape, minval=low, maxval=high)
-            state, step = jax.lax.scan(worlds.step, state, actions)
-            return (state, key), (step.reward, step.terminated, step.truncated)
-
-        state = worlds.reset(jax.random.key(0)), jax.random.key(1)
-        for _ in range(4):
-            state, _ = jax.block_until_ready(program(state))
-
-        def rate() -> float:
-            nonlocal state  # goes on: of constants drawn before, what follows is remembered
-            began = time.perf_counter()
-            state, _ = jax.block_until_ready(program(state))
-            return config.steps * config.num_worlds / (time.perf_counter() - began)
-
-        return rate
+        worlds = worldline.Worlds(worldline.make(task), config.num_worlds, domain=drawn)
+        return stepping(worlds, config.steps)
 
     return {"steps without": contender(None), "steps with": contender(domain())}
+
+
+def step_brax(config: VariationBench, what: OfBrax) -> dict[str, list[float]]:
+    """Steps of Brax's environment, with and without variation; none without Brax."""
+    try:
+        from worldline.bridges.brax import BraxWorlds
+    except ImportError as error:
+        say(str(error))
+        return {}
+    say(f"{what.what}: compile, warm up")
+
+    def contender(drawn: Any) -> Callable[[], float]:
+        worlds = BraxWorlds(what.env(), config.brax_worlds, domain=drawn)
+        return stepping(worlds, config.brax_steps)
+
+    contenders = {"steps without": contender(None), "steps with": contender(what.domain())}
+    return interleave(contenders, config.brax_repeats, lambda text: say(f"{what.what}: {text}"))
 
 
 def training(config: VariationBench, task: str) -> dict[str, Callable[[], float]]:

@@ -221,8 +221,8 @@ class TestTheSystemIsData:
     def test_masses_of_humanoids(self, backend: str, field: str, of_world: int) -> None:
         """Brax's issue 446: masses of `(B, nbody)`, new ones each episode; one trace.
 
-        Nothing else of the system is carried, and a world moves as an environment that was made
-        with its masses.
+        Nothing else of the system is carried but what they are drawn from, once for all worlds; and
+        a world moves as an environment that was made with its masses.
         """
         env = Counted(envs.get_environment("humanoid", backend=backend))
         worlds = BraxWorlds(env, 3, 2, Domain(scale(field, Uniform(0.5, 2.0))))
@@ -231,7 +231,8 @@ class TestTheSystemIsData:
         masses = np.asarray(start.variation[field])
         assert masses.shape == (3, worlds.env.model.mj.nbody - 1 + of_world)
         plain = jax.eval_shape(BraxWorlds(env, 3, 2).reset, key)
-        assert size(start) - size(plain) == masses.nbytes
+        assert size(start.ranges) == 2 * 4  # a lowest and a highest factor
+        assert size(start) - size(plain) == masses.nbytes + size(start.ranges)
         action = np.zeros((3, worlds.env.action_low.size), np.float32)
         before = len(env.traces)
         state, first = step(start, action)
