@@ -242,7 +242,7 @@ class TestTheSystemIsData:
         assert len(env.traces) == traced > before
         assert (np.asarray(state.variation[field]) != masses).any(axis=1).all()
         own = envs.get_environment("humanoid", backend=backend)
-        own.sys = own.sys.tree_replace({field: masses[1]})
+        own.sys = own.sys.tree_replace({field: jnp.asarray(masses[1])})
         engine = jax.tree.map(lambda x: x[1], start.env.physics.engine)
         after = jax.jit(own.step)(engine, action[1])
         np.testing.assert_allclose(first.final_obs[1], after.obs, rtol=1e-3, atol=1e-3)

@@ -90,7 +90,9 @@ def test_skrl_trains_on_it(monkeypatch: Any, tmp_path: Path) -> None:
     )
     env = wrap_env(vector)
     cfg = {"timesteps": 2048, "headless": True, "disable_progressbar": True}
+    cfg["close_environment_at_exit"] = False
     SequentialTrainer(cfg=cfg, env=env, agents=skrl_ppo(env)).train()
+    vector.close()
     returns = np.array(vector.return_queue)
     assert len(returns) > 100
     assert returns[-50:].mean() > 3 * returns[:50].mean()
