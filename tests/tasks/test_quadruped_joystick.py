@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from worldline.env.env import Env
+from worldline.errors import TaskError
 from worldline.tasks.robot.quadruped import HEIGHT, LEGS, STANCE, QuadrupedJoystick
 
 
@@ -76,13 +77,23 @@ def test_commands_change_within_an_episode_and_only_then(standing):
     assert len(np.unique(command[:, :, 0])) > 30
 
 
-def test_commands_are_distributed_as_stated():
-    task = QuadrupedJoystick(fastest=(1.0, 0.5, 2.0), stand_probability=0.25)
+@pytest.mark.parametrize("slowest", [None, (0.3, -0.1, -0.5)])
+def test_commands_are_distributed_as_stated(slowest):
+    most = (1.0, 0.5, 2.0)
+    task = QuadrupedJoystick(fastest=most, slowest=slowest, stand_probability=0.25)
     commands = np.asarray(jax.vmap(task.command)(jax.random.split(jax.random.key(1), 4000)))
     still = (commands == 0).all(axis=1)
     assert stats.binomtest(int(still.sum()), 4000, 0.25).pvalue > 1e-4
-    for column, fastest in zip(commands[~still].T, (1.0, 0.5, 2.0), strict=True):
-        assert stats.kstest(column, stats.uniform(-fastest, 2 * fastest).cdf).pvalue > 1e-4
+    least = slowest or (-1.0, -0.5, -2.0)
+    (command,) = [part for part in task.observation_parts["state"] if part.name == "command"]
+    assert (command.low, command.high) == (least, most)
+    for column, low, high in zip(commands[~still].T, least, most, strict=True):
+        assert stats.kstest(column, stats.uniform(low, high - low).cdf).pvalue > 1e-4
+
+
+def test_commands_out_of_order_are_refused():
+    with pytest.raises(TaskError, match=r"slowest is \(0.9, 0, 0\), in part above fastest"):
+        QuadrupedJoystick(slowest=(0.9, 0, 0))
 
 
 def test_following_is_worth_most(env, start):

@@ -19,6 +19,7 @@ from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.parts import ObservationPart as Part
 from worldline.env.symmetry import left_right
 from worldline.env.task import Outcome, Start
+from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
 from worldline.settings import Number
 from worldline.tasks.terrain.walking import WalkingTask
@@ -131,7 +132,9 @@ class QuadrupedJoystick(WalkingTask):
     episode_length: Number = 1000
     """Control steps after which an episode is truncated; 0 for no limit."""
     fastest: tuple[float, float, float] = (0.8, 0.4, 0.8)
-    """Largest command: forward or back and sideways, m/s, and turning, rad/s."""
+    """Largest command: forward and left, m/s, and turning left, rad/s."""
+    slowest: tuple[float, float, float] | None = None
+    """Smallest command; None: minus the largest, so that it walks and turns both ways alike."""
     stand_probability: float = 0.1
     """Probability of a command to stand still."""
     command_time: float = 4.0
@@ -164,6 +167,12 @@ class QuadrupedJoystick(WalkingTask):
     fields = ("xmat", "site_xpos")  # how the torso is turned, and where the feet are
     camera = {"name": "side"}  # from the side, along with the robot
 
+    def __post_init__(self) -> None:
+        if any(low > high for low, high in zip(self.lowest_command, self.fastest, strict=True)):
+            raise TaskError(
+                f"slowest is {self.lowest_command}, in part above fastest, which is {self.fastest}"
+            )
+
     def mjcf(self) -> str:
         """The text above."""
         return MJCF
@@ -189,9 +198,14 @@ class QuadrupedJoystick(WalkingTask):
     def command(self, key: Key) -> Array:
         """Velocities to follow, `(3,)`: any within `fastest`, or now and then none."""
         stand_key, velocity_key = jax.random.split(key)
-        fastest = jnp.array(self.fastest)
-        velocities = jax.random.uniform(velocity_key, (3,), minval=-fastest, maxval=fastest)
+        low, high = jnp.array(self.lowest_command), jnp.array(self.fastest)
+        velocities = jax.random.uniform(velocity_key, (3,), minval=low, maxval=high)
         return jnp.where(jax.random.bernoulli(stand_key, self.stand_probability), 0.0, velocities)
+
+    @property
+    def lowest_command(self) -> tuple[float, ...]:
+        """The smallest command, `(3,)`."""
+        return self.slowest or tuple(-most for most in self.fastest)
 
     @property
     def _command_steps(self) -> int:
@@ -238,7 +252,7 @@ class QuadrupedJoystick(WalkingTask):
     @property
     def observation_parts(self) -> ObservationParts:
         """The numbers of `observe`."""
-        joints, most = tuple(_JOINTS), self.fastest
+        joints = tuple(_JOINTS)
         stance, torso = tuple(_STANDING.tolist()), ("torso",)
         return {
             "state": (
@@ -265,8 +279,8 @@ class QuadrupedJoystick(WalkingTask):
                     "command",
                     unit="m/s, m/s, rad/s",
                     frame="torso",
-                    low=tuple(-value for value in most),
-                    high=most,
+                    low=self.lowest_command,
+                    high=self.fastest,
                     mirror="velocity_command",
                 ),
                 # The other diagonal legs swing half a period later.
