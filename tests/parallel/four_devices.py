@@ -13,7 +13,7 @@ import pytest
 import toys
 import worldline
 from worldline.errors import ConfigError
-from worldline.learn.placement import on_devices, place, whole
+from worldline.learn.placement import on_devices, on_mesh, place
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.replay import Replay, Transitions
 from worldline.learn.rollout import unroll
@@ -112,12 +112,14 @@ def test_learning_is_that_of_one_device(env, make, config, devices, tmp_path):
     )
 
     with CheckpointWriter(tmp_path, {}, {}) as checkpoints:
-        checkpoints.save(whole(mesh, many), Moment(1, 0.0, None))
-    found = restore(tmp_path, jax.eval_shape(alone.init, jax.random.key(3)), {}, {})
-    assert found is not None
-    jax.tree.map(_assert_same, _words(found.state), _words(many))
-    placed = place(mesh, found.state)
-    assert _layout(placed) == before
+        checkpoints.save(many, Moment(1, 0.0, None))
+    shapes = jax.eval_shape(alone.init, jax.random.key(3))
+    for like in (shapes, on_mesh(mesh, shapes)):
+        found = restore(tmp_path, like, {}, {})
+        assert found is not None
+        jax.tree.map(_assert_same, _words(found.state), _words(many))
+        assert _layout(place(mesh, found.state)) == before
+    assert place(mesh, found.state).acting.key is found.state.acting.key  # it lies there already
 
 
 def test_minibatches_are_shared_and_a_gradient_step_sends_one_message(env, mesh):

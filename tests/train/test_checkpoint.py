@@ -334,9 +334,10 @@ def test_a_kill_costs_minutes_at_most_however_long_writing_takes(tmp_path, clock
         assert writer.are_due(update_seconds=6.0)
 
 
-def test_a_process_that_writes_none_finds_none_due():
-    with CheckpointWriter(None, CONFIG, VERSIONS) as writer:
-        assert not writer.are_due(update_seconds=6.0)
+def test_one_process_agrees_with_itself(tmp_path, clock):
+    with CheckpointWriter(tmp_path, CONFIG, VERSIONS) as writer:
+        assert writer.agree(True, update_seconds=0.1) == (True, False)
+        assert writer.agree(False, update_seconds=6.0) == (False, True)
 
 
 @pytest.mark.slow

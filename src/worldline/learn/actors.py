@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from worldline.learn.placement import layout, place, whole
+from worldline.learn.placement import layout, place
 from worldline.learn.policy import Policy
 from worldline.learn.run import Halves, Learner
 from worldline.parallel.devices import default_device, put
@@ -95,18 +95,18 @@ class ActorsAndLearners:
             pending = self._receive_rollouts(learning, nothing)
         return dataclasses.replace(state, acting=None, learning=learning, pending=pending)
 
-    def whole(self, state: Any) -> Any:
-        """The whole state in the processes that learn, for a checkpoint; all must call it."""
+    def to_save(self, state: Any) -> Any:
+        """The whole state, shared by the processes that learn, for a checkpoint; all must call it.
+
+        A process that acts hands its worlds to a learner, and keeps nothing: None.
+        """
         if self._acts:
             words = self._acting.pack(_here(place(self._mesh, state.acting)))
             self._exchange(words, 1)
-            return state
+            return None
         shares = self._exchange(jnp.zeros(1, jnp.uint32), self._acting.words)
         acting = self._spread(self._join(self._acting, shares), layout(self._shapes.acting))
-        parts = whole(self._mesh, (acting, state.learning, state.pending))
-        return dataclasses.replace(
-            state, **dict(zip(("acting", "learning", "pending"), parts, strict=True))
-        )
+        return dataclasses.replace(state, acting=acting)
 
     def _update_actor(self, state: Any) -> tuple[Any, Metrics]:
         acting, taken = self._act(state.acting, state.learning)

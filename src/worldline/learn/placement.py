@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from worldline.env.episodes import WorldsState
 from worldline.learn.collector import CollectorState, Experience
@@ -61,7 +62,8 @@ def place(mesh: Mesh | None, state: S) -> S:
 
     Args:
         mesh: the devices; None: the state as it is.
-        state: on any devices; every process has the same numbers.
+        state: on any devices. What does not lie as it should is whole, and the same numbers in
+            every process.
     """
     if mesh is None:
         return state
@@ -100,13 +102,20 @@ def layout(state: PyTree) -> PyTree:
     return jax.tree.map(of, state, is_leaf=lambda node: isinstance(node, known))
 
 
-def whole(mesh: Mesh | None, state: S) -> S:
-    """The whole training state on every process, for a checkpoint; every process must call it."""
-    if mesh is None or jax.process_count() == 1:
-        return state
-    leaves, structure = jax.tree.flatten(state)
-    move = _mover((NamedSharding(mesh, EVERYWHERE),) * len(leaves))
-    return jax.tree.unflatten(structure, move(tuple(leaves)))
+def on_mesh(mesh: Mesh | None, shapes: PyTree) -> PyTree:
+    """Shapes and types of a training state, with the places where `place` wants to have its arrays.
+
+    Args:
+        mesh: the devices; None: the shapes as they are.
+        shapes: of a whole state, as from `jax.eval_shape(learner.init, key)`.
+    """
+    if mesh is None:
+        return shapes
+
+    def placed(spec: P, leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
+
+    return jax.tree.map(placed, layout(shapes), shapes)
 
 
 @functools.lru_cache

@@ -25,7 +25,7 @@ from worldline.parallel.mesh import world_mesh
 from worldline.parallel.roles import Roles, cpus, take_role
 from worldline.types import Array
 
-#: The longest text that `of_first` passes on, which is a path; bytes.
+#: The longest text that processes tell each other, such as a path; bytes.
 _LONGEST_TEXT = 4096
 
 #: Words in the errors of gloo (on a CPU), NCCL (on NVIDIA cards) and JAX when a process is gone.
@@ -79,12 +79,21 @@ def process_count() -> int:
 
 def of_first(text: str) -> str:
     """The text of the first process, in every process. All processes must call it."""
+    return texts_of_all(text)[0]
+
+
+def texts_of_all(text: str) -> list[str]:
+    """The texts of all processes, in every process. All must call it.
+
+    Args:
+        text: of this process, 4096 bytes; the rest is cut off.
+    """
     if process_count() == 1:
-        return text
+        return [text]
     said = np.zeros(_LONGEST_TEXT, np.uint8)
     encoded = np.frombuffer(text.encode()[:_LONGEST_TEXT], np.uint8)
     said[: encoded.size] = encoded
-    return bytes(_of_all(said)[0]).rstrip(b"\0").decode()
+    return [bytes(row).rstrip(b"\0").decode(errors="ignore") for row in _of_all(said)]
 
 
 def any_of(*flags: bool) -> tuple[bool, ...]:
@@ -110,17 +119,17 @@ def _gathering(everywhere: NamedSharding) -> Callable[[Array], Array]:
     return jax.jit(lambda shares: shares, out_shardings=everywhere)
 
 
-def check_same(number: int, what: str) -> None:
-    """Checks that all processes have the same number. All processes must call it.
+def check_same(value: str, what: str) -> None:
+    """Checks that all processes have the same value. All processes must call it.
 
     Raises:
-        ConfigError: they have different numbers.
+        ConfigError: they have different ones.
     """
-    first = of_first(str(number))
-    (differs,) = any_of(first != str(number))
+    first = of_first(value)
+    (differs,) = any_of(first != value)
     if differs:
         raise ConfigError(
-            f"{what} is {number} for process {jax.process_index()}, but {first} for process 0; "
+            f"{what} is {value} for process {jax.process_index()}, but {first} for process 0; "
             "give all processes the same run folder, on a disk that all of them can read"
         )
 

@@ -14,7 +14,7 @@ from worldline.env.env import Env
 from worldline.errors import ConfigError
 from worldline.learn.actors import ActorsAndLearners
 from worldline.learn.algorithms import name_of_algorithm
-from worldline.learn.placement import on_devices, place, whole
+from worldline.learn.placement import on_devices, on_mesh, place
 from worldline.learn.ppo import PPOConfig
 from worldline.learn.run import Learner
 from worldline.parallel.devices import cpu_device
@@ -34,9 +34,11 @@ class Layout(NamedTuple):
     learner: Learner[Any]
     """Moves on the states that `place` gives."""
     place: Callable[[Any], Any]
-    """A whole state as the devices share it. All processes call it."""
-    whole: Callable[[Any], Any]
-    """A state of theirs, whole, in the process that writes checkpoints. All processes call it."""
+    """A state as the devices share it. All processes call it."""
+    places: Callable[[PyTree], PyTree]
+    """Shapes and types of a whole state, with the places where `place` wants to have its arrays."""
+    to_save: Callable[[Any], Any]
+    """Of a state of theirs, what this process hands to checkpoints. All processes call it."""
 
 
 def layout_of(
@@ -53,14 +55,19 @@ def layout_of(
     """
     if isinstance(where, Roles):
         apart = ActorsAndLearners(make, where)
-        return Layout(apart.alone, apart.learner(), apart.place, apart.whole)
+        return Layout(apart.alone, apart.learner(), apart.place, _as_it_is, apart.to_save)
     learner = make(where)
     return Layout(
         learner,
         on_devices(members(learner), where),
         functools.partial(place, where),
-        functools.partial(whole, where),
+        functools.partial(on_mesh, where),
+        _as_it_is,
     )
+
+
+def _as_it_is(state: T) -> T:
+    return state
 
 
 def with_lag(algorithm: T, where: Mesh | Roles | None) -> T:

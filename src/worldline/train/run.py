@@ -25,7 +25,7 @@ from worldline.learn.policy import Policy
 from worldline.learn.population import population
 from worldline.learn.rollout import Evaluation, evaluator
 from worldline.learn.run import Learner, run
-from worldline.parallel.cluster import any_of, check_same, is_first, of_first, report_lost_process
+from worldline.parallel.cluster import is_first, of_first, report_lost_process
 from worldline.parallel.devices import computing_on
 from worldline.parallel.roles import Roles
 from worldline.rendering.html import card
@@ -226,13 +226,13 @@ def resume(
         def begin() -> Checkpoint:
             like = shape_in_training(_members(job.learner, config), algorithm, _keys(config)[0])
             binding = {n: value for n, value in folder.config.items() if n not in _MAY_CHANGE}
+            like = job.layout.places(like)
             checkpoint = restore(folder.path, like, binding, library_versions())
             taken = -1 if checkpoint is None else checkpoint.moment.step
             if steps is not None and steps < taken:
                 raise ConfigError(
                     f"steps is {steps}, but the run has already taken {taken}; give more steps"
                 )
-            check_same(taken, "the last checkpoint")
             if is_first():
                 folder.replace_config(steps=config.steps)
             if checkpoint is not None:
@@ -306,19 +306,20 @@ def _go_on(
 ) -> Result:
     """Trains from a checkpoint, or from the beginning, to the end of the run.
 
-    Several processes do all of this at the same time, but those without a folder write nothing.
+    Several processes do all of this at the same time, but those without a folder write nothing
+    but their shares of checkpoints.
     Only `run` holds the training state, so that the next update may reuse its memory.
     """
     config, learner = job.config, job.layout.learner
     state, (step, seconds, _), notes = begin()
     path = Path(of_first(str(folder and folder.path)))
-    own, resolved = (folder.path, folder.config) if folder else (None, {})
+    resolved = folder.config if folder else {}
     earlier = seconds - began
     with (
         report_lost_process(f"`worldline resume {path}`"),
         Records(folder, config.seed, config.seeds) as records,
         Trackers(folder, config.track) as trackers,
-        CheckpointWriter(own, resolved, library_versions(), learner.parts) as checkpoints,
+        CheckpointWriter(path, resolved, library_versions(), learner.parts) as checkpoints,
         ProgressDisplay(config.steps, quiet=config.quiet or folder is None) as display,
     ):
         records.rewind(step)
@@ -341,10 +342,10 @@ def _go_on(
                 shown = records.write(step, seconds, metrics)
                 trackers.write(step, shown)
                 display.update(step, shown)
-                stop, due = any_of(stopped(), checkpoints.are_due(progress.update_seconds))
+                stop, due = checkpoints.agree(stopped(), progress.update_seconds)
                 if stop or due or evaluation is not None:
                     moment = Moment(step, seconds, shown.get("eval/return"))
-                    checkpoints.save(job.layout.whole(progress.state), moment)
+                    checkpoints.save(job.layout.to_save(progress.state), moment, at_once=due)
                 if stop:
                     break
             checkpoints.wait()

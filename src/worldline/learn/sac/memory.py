@@ -43,8 +43,8 @@ def empty_replay(config: SACConfig, obs: Observation, nact: int, mesh: Mesh | No
 def check_memory(config: SACConfig, obs: Observation, nact: int, mesh: Mesh | None) -> None:
     """Raises an error if a device cannot hold its share of the replay buffer in its memory.
 
-    A run holds the buffer once. On a CPU, a checkpoint holds a second copy in the same memory. With
-    several processes, a checkpoint collects the whole buffer on every device.
+    A run holds the buffer once. On a CPU, a checkpoint holds a second copy in the same memory, of
+    the share that the process has: each is taken to have a machine's memory of its own.
 
     Raises:
         ConfigError: it does not fit.
@@ -55,10 +55,11 @@ def check_memory(config: SACConfig, obs: Observation, nact: int, mesh: Mesh | No
         shapes = jax.eval_shape(lambda: Replay.empty(capacity, kept_obs, nact, groups))
         return sum(x.dtype.itemsize * x.size for x in jax.tree.leaves(shapes))
 
-    shares = 1 if mesh is None or jax.process_count() > 1 else mesh.size
+    shares = 1 if mesh is None else mesh.size
     times, room = 1, (default_device().memory_stats() or {}).get("bytes_limit", 0)
     if not room and hasattr(os, "sysconf"):  # a CPU, not on Windows
-        shares, times, room = 1, 2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        shares = 1 if mesh is None else mesh.size // mesh.local_mesh.size
+        times, room = 2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     needed = times * size(config.replay_capacity) // shares
     if room and needed > room:
         rows = (room * shares // times - size(0)) // (size(groups) - size(0))
