@@ -102,7 +102,8 @@ class ActorsAndLearners:
         """
         if self._acts:
             words = self._acting.pack(_here(place(self._mesh, state.acting)))
-            self._exchange(words, 1)
+            # To its end: in another order than the learner's, messages wait for each other.
+            jax.block_until_ready(self._exchange(words, 1))
             return None
         shares = self._exchange(jnp.zeros(1, jnp.uint32), self._acting.words)
         acting = self._spread(self._join(self._acting, shares), layout(self._shapes.acting))
