@@ -116,8 +116,17 @@ def work_of(measured: Mapping[str, Any], task: str) -> Work:
         KeyError: it has not been measured.
     """
     alone = measured[f"alone {task}"]
-    sent = tuple(Collective(**each) for each in measured[f"messages {task}"])
+    sent = messages_of(measured, task)
     return Work(acting=alone["acting"], learning=alone["learning"], messages=sent)
+
+
+def messages_of(measured: Mapping[str, Any], task: str) -> tuple[Collective, ...]:
+    """The messages of an update of a task.
+
+    Raises:
+        KeyError: they have not been counted.
+    """
+    return tuple(Collective(**each) for each in measured[f"messages {task}"]["sent"])
 
 
 def network_between(measured: Mapping[str, Any], name: str, latency: float) -> Network:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from _collectives import Collective
-from _cost import Network, efficiency, network_between, work_of
+from _cost import Network, Work, cost, efficiency, messages_of, network_between, work_of
 
 #: The networks for which the page predicts: a name, seconds of latency, bytes a second.
 NETWORKS = (
@@ -17,6 +17,12 @@ NETWORKS = (
     ("1 ms, 1 Gbit/s", 1e-3, 0.125e9),
 )
 HOSTS = (2, 4, 8, 16, 32, 64, 128, 256)
+#: What a part of the page says instead of numbers.
+UNKNOWN = "(Not measured yet.)"
+_PICTURES = {
+    "hosts": "Predicted efficiency over hosts, and measured over predicted seconds",
+    "worlds": "Steps per second, memory and compilation over worlds",
+}
 _END = "<!-- end -->\n"
 
 
@@ -35,17 +41,34 @@ def written(page: str, name: str, text: str) -> str:
 
 
 def parts(config: Any, results: dict[str, Any], found: dict[Any, Any]) -> dict[str, str]:
-    """The texts of the page's parts, by name."""
+    """The texts of the page's parts, by name. One whose numbers are not known says so."""
     measured = results["measured"]
-    return {
-        "machine": _machine(results, config),
-        "work": _work(config, measured),
-        "messages": _messages(config, measured),
-        "network": _networks(measured),
-        "check": _check(config, found),
-        "hosts": _hosts(config, measured),
-        "worlds": _worlds(config, measured),
+    writers: dict[str, Callable[[], str]] = {
+        "machine": lambda: _machine(results, config),
+        "work": lambda: _work(config, measured),
+        "messages": lambda: _messages(config, measured),
+        "network": lambda: _networks(measured),
+        "check": lambda: _check(config, found),
+        "wire": lambda: _wire(config, measured),
+        "hosts": lambda: _hosts(config, measured) + _picture(config, "hosts"),
+        "worlds": lambda: _worlds(config, measured) + _picture(config, "worlds"),
     }
+    return {name: _unless_unknown(write) for name, write in writers.items()}
+
+
+def _unless_unknown(write: Callable[[], str]) -> str:
+    try:
+        return write()
+    except KeyError:
+        return UNKNOWN
+
+
+def _picture(config: Any, name: str) -> str:
+    """A picture that the benchmark draws, as seen from the page; empty without a folder for it."""
+    if config.images is None:
+        return ""
+    folder = os.path.relpath(config.images, config.page.parent)
+    return f"\n\n![{_PICTURES[name]}]({Path(folder, f'scale-{name}.png').as_posix()})"
 
 
 def _machine(results: dict[str, Any], config: Any) -> str:
@@ -80,8 +103,8 @@ def _work(config: Any, measured: dict[str, Any]) -> str:
 def _messages(config: Any, measured: dict[str, Any]) -> str:
     rows = []
     for task in config.tasks:
-        sent = [Collective(**each) for each in measured[f"messages {task}"]]
-        steps = measured[f"alone {task}"]["gradient_steps"]
+        sent = messages_of(measured, task)
+        steps = measured[f"messages {task}"]["gradient_steps"]
         largest = max(sent, key=lambda each: each.bytes)
         kinds = ", ".join(sorted({each.kind for each in sent}))
         rows.append(
@@ -99,31 +122,50 @@ def _messages(config: Any, measured: dict[str, Any]) -> str:
 def _networks(measured: dict[str, Any]) -> str:
     rows = []
     for key, name in (("own", "the machine's own (TCP)"), ("carried", "ours, without a delay")):
-        if f"network {key}" in measured:
-            network = network_between(measured, key, 0.0)
-            step, bandwidth = network.software * 1e6, network.bandwidth / 1e6
-            rows.append((name, f"{step:.0f} µs", f"{bandwidth:.0f} MB/s"))
+        if key == "carried" and "network carried" not in measured:  # not on every system
+            continue
+        network = network_between(measured, key, 0.0)
+        step, bandwidth = network.software * 1e6, network.bandwidth / 1e6
+        rows.append((name, f"{step:.0f} µs", f"{bandwidth:.0f} MB/s"))
     return _table(("network", "a step of the ring", "bytes per second"), rows)
 
 
 def _check(config: Any, found: dict[Any, Any]) -> str:
+    if not found:
+        return UNKNOWN
     rows = []
     for (task, number, name), check in found.items():
-        cost = check.predicted
+        parts = check.predicted
         rows.append(
             (
                 f"`{task}`",
                 str(number),
                 f"{config.delay:g} ms" if name == "carried" else "none",
-                f"{cost.acting + cost.learning:.3f} s",
-                f"{cost.waiting + cost.sending:.3f} s",
-                f"{cost.total:.3f} s",
+                f"{parts.acting + parts.learning:.3f} s",
+                f"{parts.waiting + parts.sending:.3f} s",
+                f"{parts.total:.3f} s",
                 f"{check.measured:.3f} s",
                 f"{check.ratio:.2f}",
             )
         )
     heads = ("task", "processes", "added latency", "computing", "messages", "predicted", "measured")
     return _table((*heads, "measured / predicted"), rows)
+
+
+def _wire(config: Any, measured: dict[str, Any]) -> str:
+    """What the messages of an update take at least: it follows from their number and size alone."""
+    sent = {task: messages_of(measured, task) for task in config.tasks}
+    rows = []
+    for hosts in HOSTS:
+        row = [str(hosts)]
+        for task in config.tasks:
+            for _, latency, bandwidth in NETWORKS:
+                network = Network(latency=latency, bandwidth=bandwidth, software=0.0)
+                work = Work(acting=0.0, learning=0.0, messages=sent[task])
+                row.append(f"{cost(work, hosts, hosts, network).total:.3g} s")
+        rows.append(tuple(row))
+    heads = [f"`{task}`, {name}" for task in config.tasks for name, *_ in NETWORKS]
+    return _table(("hosts", *heads), rows)
 
 
 def _hosts(config: Any, measured: dict[str, Any]) -> str:
@@ -143,12 +185,8 @@ def _worlds(config: Any, measured: dict[str, Any]) -> str:
     for count in config.world_counts:
         row = [f"{count:,}"]
         for task in config.tasks:
-            one = measured.get(f"worlds {task} {count}")
-            row += (
-                (f"{one['rate']:,.0f}", f"{one['memory']:,.0f} MiB", f"{one['compile']:.1f} s")
-                if one
-                else ("",) * 3
-            )
+            one = measured[f"worlds {task} {count}"]
+            row += (f"{one['rate']:,.0f}", f"{one['memory']:,.0f} MiB", f"{one['compile']:.1f} s")
         rows.append(tuple(row))
     heads = [
         f"`{task}`: {what}"
@@ -199,15 +237,14 @@ def draw_hosts(path: Path, config: Any, measured: dict[str, Any], found: dict[An
         panel.legend(fontsize="small")
 
 
-def draw_worlds(path: Path, config: Any, measured: dict[str, Any]) -> None:
+def draw_worlds(path: Path, config: Any, measured: dict[str, Any], found: dict[Any, Any]) -> None:
     """Steps per second, memory and compilation of one process over its worlds."""
     what = {"rate": "steps per second", "memory": "peak memory, MiB", "compile": "compilation, s"}
     with _panels(path, len(what)) as panels:
         for panel, (key, label) in zip(panels, what.items(), strict=True):
             for task in config.tasks:
-                counts = [n for n in config.world_counts if f"worlds {task} {n}" in measured]
-                values = [measured[f"worlds {task} {n}"][key] for n in counts]
-                panel.plot(counts, values, "o-", ms=3, label=task)
+                values = [measured[f"worlds {task} {n}"][key] for n in config.world_counts]
+                panel.plot(config.world_counts, values, "o-", ms=3, label=task)
             panel.set(title=label, xlabel="worlds", xscale="log")
             if key == "compile":
                 panel.set_ylim(bottom=0)

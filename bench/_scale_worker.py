@@ -84,7 +84,6 @@ def alone(job: Job, mesh: Any) -> dict[str, Any]:
         "physics": _physics(job, acting),
         "steps": config.unroll_length,
         "gradient_steps": config.epochs * config.minibatches,
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(learning.networks)),
     }
 
 
@@ -107,7 +106,7 @@ def _physics(job: Job, acting: Any) -> float:
     return _median(lambda: steps(state, key), job.seconds / 3) / (_STEPS * job.worlds)
 
 
-def messages(job: Job, mesh: Any) -> list[dict[str, Any]]:
+def messages(job: Job, mesh: Any) -> dict[str, Any]:
     """What an update sends: each kind of message with its bytes, and how often; not run.
 
     The devices of the mesh may all be in this process.
@@ -116,7 +115,7 @@ def messages(job: Job, mesh: Any) -> list[dict[str, Any]]:
 
     from _collectives import collectives
 
-    learner, _ = _learner(job, mesh)
+    learner, config = _learner(job, mesh)
     state = learner.init(jax.random.key(0))
     acting, learning = state.acting, state.learning
     _, taken = jax.eval_shape(learner.halves.act, acting, learning)
@@ -125,7 +124,11 @@ def messages(job: Job, mesh: Any) -> list[dict[str, Any]]:
         jax.jit(learner.halves.learn).lower(learning, _placed(taken, mesh)),
     )
     found = [each for program in programs for each in collectives(program.compile().as_text())]
-    return [dataclasses.asdict(each) for each in found]
+    return {
+        "gradient_steps": config.epochs * config.minibatches,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(learning.networks)),
+        "sent": [dataclasses.asdict(each) for each in found],
+    }
 
 
 def _placed(taken: Any, mesh: Any) -> Any:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 
@@ -52,8 +52,9 @@ class ScaleBench:
     cores: int = 2
     """Cores to use, all together."""
     quick: bool = False
-    """Try everything in a minute, with one small task and short updates. The numbers are of no use.
-    """
+    """Try everything, with one small task and short updates. The numbers are of no use."""
+    only: tuple[Literal["alone", "messages", "network", "train", "worlds"], ...] = ()
+    """Measure only these; by default everything."""
     redraw: bool = False
     """Measure nothing: write the page and the pictures from the file of results."""
     json: Path | None = None
@@ -101,7 +102,8 @@ class Measurements:
 
     def take(self, name: str, measure: Callable[[], Any]) -> None:
         """Measures something, unless it is known. What fails is said, and left out."""
-        if name in self.measured:
+        asked = not self._config.only or name.partition(" ")[0] in self._config.only
+        if name in self.measured or not asked:
             return
         say(name)
         if not self._config.quick and not wait_until_quiet(_PATIENCE_S):
@@ -124,9 +126,11 @@ def main(config: ScaleBench) -> None:
             measure(config, kept, Path(cache))
     found = dict(predictions(config, kept.measured))
     findings = list(judge(config, found))
-    show_findings(f"Updates shared by processes on {cores} cores", findings)
+    if findings:
+        show_findings(f"Updates shared by processes on {cores} cores", findings)
     kept.results |= {"findings": [finding.json() for finding in findings]}
-    save(config.json, kept.results)
+    if not config.redraw:
+        save(config.json, kept.results)
     if config.page is not None:
         text = config.page.read_text()
         for name, part in parts(config, kept.results, found).items():
@@ -134,8 +138,11 @@ def main(config: ScaleBench) -> None:
         config.page.write_text(text)
     if config.images is not None:
         config.images.mkdir(parents=True, exist_ok=True)
-        draw_hosts(config.images / "scale-hosts.png", config, kept.measured, found)
-        draw_worlds(config.images / "scale-worlds.png", config, kept.measured)
+        for draw, name in ((draw_hosts, "hosts"), (draw_worlds, "worlds")):
+            try:
+                draw(config.images / f"scale-{name}.png", config, kept.measured, found)
+            except KeyError as error:
+                say(f"scale-{name}.png is not drawn: {error.args[0]} is not measured")
 
 
 def measure(config: ScaleBench, kept: Measurements, cache: Path) -> None:
@@ -242,7 +249,8 @@ def predictions(
         for number in config.processes:
             for name in ("own", "carried"):
                 took = measured.get(f"train {task} {number} {name}")
-                if took:
+                from_what = {f"alone {task}", f"messages {task}", f"network {name}"}
+                if took and from_what <= measured.keys():
                     predicted = prediction(config, measured, task, number, name)
                     found.append(((task, number, name), Check(predicted, statistics.median(took))))
     return found
@@ -256,7 +264,7 @@ def judge(config: ScaleBench, found: dict[tuple[str, int, str], Check]) -> list[
         where = f", {config.delay:g} ms" if name == "carried" else ""
         findings.append(
             Finding(
-                what=f"{task}, {number} processes{where}: off by",
+                what=f"{task}, {number} process{'es' * (number > 1)}{where}: off by",
                 value=abs(check.ratio - 1),
                 shown=f"{check.ratio - 1:+.0%}",
                 detail=f"{check.measured:.3f} s measured, {check.predicted.total:.3f} s predicted",

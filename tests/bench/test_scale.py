@@ -177,8 +177,25 @@ def test_a_part_of_the_page_is_written_again():
         written(page, "worlds", "| new |")
 
 
+def test_the_page_has_the_numbers_of_the_file():
+    """Page and results were written by one command, and nobody changed one of them since."""
+    import scale
+    from _scale_page import parts, written
+
+    kept = json.loads((BENCH / "results" / "scale.json").read_text())
+    docs = BENCH.parent / "docs"
+    file, images = docs / "concepts" / "scale.md", docs / "images"
+    config = scale.ScaleBench(**kept["settings"], page=file, images=images)
+    again = page = file.read_text()
+    for name, text in parts(
+        config, kept, dict(scale.predictions(config, kept["measured"]))
+    ).items():
+        again = written(again, name, text)
+    assert again == page
+
+
 @pytest.mark.slow
-def test_everything_in_a_minute(tmp_path):
+def test_everything_once(tmp_path):
     """The whole benchmark, with numbers that are of no use, but for those that are counted."""
     results = tmp_path / "scale.json"
     command = [sys.executable, str(BENCH / "scale.py"), "--quick", "--json", str(results)]
@@ -192,12 +209,12 @@ def test_everything_in_a_minute(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     measured = json.loads(results.read_text())["measured"]
     task = "gym/inverted-pendulum"
-    sent, alone = measured[f"messages {task}"], measured[f"alone {task}"]
-    gradients = [each for each in sent if each["bytes"] >= 4 * alone["parameters"]]
+    counted, alone = measured[f"messages {task}"], measured[f"alone {task}"]
+    gradients = [each for each in counted["sent"] if each["bytes"] >= 4 * counted["parameters"]]
     # A gradient step sends one message, with the gradient and what is reported.
     assert sum(each["times"] for each in gradients) == alone["gradient_steps"] == 8
-    assert all(each["bytes"] < 4 * alone["parameters"] + 100 for each in gradients)
-    assert {each["kind"] for each in sent} == {"all-reduce"}
+    assert all(each["bytes"] < 4 * counted["parameters"] + 100 for each in gradients)
+    assert {each["kind"] for each in counted["sent"]} == {"all-reduce"}
     assert len(measured[f"train {task} 2 own"]) >= 4
     assert [measured[f"worlds {task} {n}"]["worlds"] for n in (1, 4, 16)] == [1, 4, 16]
     assert (tmp_path / "scale-worlds.png").stat().st_size > 1000
