@@ -122,11 +122,11 @@ class VariationBench:
     """Worlds side by side."""
     steps: int = 32
     """Control steps of a measurement."""
-    brax_worlds: int = 64
+    brax_worlds: int = 16
     """Worlds side by side of Brax's environments."""
     brax_steps: int = 8
     """Control steps of a measurement of these."""
-    brax_repeats: int = 60
+    brax_repeats: int = 30
     """Measurements of each of these."""
     repeats: int = 120
     """Measurements of each of ours, in turn with the others."""
