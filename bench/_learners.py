@@ -51,7 +51,7 @@ LEARNERS = {
         "rsl_rl",
         "'worldline[rsl-rl]'",
         "robot/quadruped-joystick",
-        1500.0,
+        1300.0,
         600.0,
         10.0,
     ),
