@@ -204,7 +204,7 @@ def test_everything_once(tmp_path):
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     measured = json.loads(results.read_text())["measured"]
