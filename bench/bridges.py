@@ -133,7 +133,7 @@ def main(config: BridgesBench) -> None:
         results["findings"] = [finding.json() for finding in findings]
         save(config.json, results)
     what = f"{config.threads} threads, {config.repeats} repeats"
-    show_findings(f"Environment steps a second: {what}; medians of ratios pair by pair", findings)
+    show_findings(f"Bridges: {what}; ratios of steps a second are medians, pair by pair", findings)
 
 
 def trainings(config: BridgesBench) -> Iterator[tuple[list[Run], list[Finding]]]:
