@@ -1,6 +1,8 @@
-"""A quadruped learns to climb stairs: the levels get harder as it does well.
+"""A quadruped learns to climb stairs and cross rough ground; levels get harder as it does well.
 
-python examples/terrain.py --steps 6000000    # about 20 minutes on two cores
+python examples/terrain.py          # about 15 minutes on two cores
+python examples/terrain.py --flat   # the same on even ground, to compare with
+worldline bench crossing            # in a clone: how many robots cross each level, of both runs
 worldline eval runs/terrain --context terrain_level=0:5:6
 """
 
@@ -17,20 +19,41 @@ from worldline.train.run import train
 from worldline.variation import Context, Uniform
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=6_000_000)
-parser.add_argument("--out", type=Path, default=Path("runs/terrain"))
+parser.add_argument("--steps", type=int, default=7_000_000)
+parser.add_argument("--flat", action="store_true", help="train on even ground")
+parser.add_argument("--out", type=Path)
 arguments = parser.parse_args()
 
-# Levels 0 to 5 have steps of 2 to 12 cm. The feet should swing higher than that.
-stairs = Terrain(kinds=("stairs_up",), levels=6, tile=6.0, step_height=(0.02, 0.12))
-task = worldline.make("robot/quadruped-joystick", terrain=stairs, step_height=0.15).task
+# Levels 0 to 5 have steps of 2 to 12 cm, and rough ground of as many.
+ground = Terrain(
+    kinds=("flat",) if arguments.flat else ("stairs_up", "rough"),
+    levels=6,
+    tile=6.0,
+    platform=1.0,
+    step_height=(0.02, 0.12),
+    roughness=(0.02, 0.12),
+)
+# It is told to walk ahead, so that it meets the stairs; its feet should swing over them, and its
+# torso may tilt and rise with the ground.
+task = worldline.make(
+    "robot/quadruped-joystick",
+    terrain=ground,
+    slowest=(0.3, -0.1, -0.3),
+    fastest=(0.8, 0.1, 0.3),
+    command_time=10.0,
+    stand_probability=0.05,
+    step_height=0.12,
+    tilt_cost=0.5,
+    bounce_cost=0.1,
+).task
 env = worldline.Env(task, context=Context(["terrain_level"], visible=()))
 
 easy, all_levels = {"terrain_level": Uniform(0.0, 1.0)}, {"terrain_level": Uniform(0.0, 6.0)}
-harder = automatic(easy, all_levels, widen_at=900.0, narrow_at=600.0, updates=200)
+harder = automatic(easy, all_levels, widen_at=800.0, narrow_at=600.0, updates=100)
 
-run = TrainConfig(steps=arguments.steps, out=arguments.out, context=("terrain_level=0:1",))
-config = PPOConfig(**task.defaults["ppo"])
+out = arguments.out or Path("runs/flat" if arguments.flat else "runs/terrain")
+run = TrainConfig(steps=arguments.steps, out=out, context=("terrain_level=0:1",))
+config = PPOConfig(**task.defaults["ppo"], symmetry=True)
 result = train(
     "robot/quadruped-joystick",
     env,
