@@ -67,6 +67,14 @@ TENDON_AT_LIMIT = AT_LIMIT.replace(
     '<actuator><motor tendon="t"/>',
 ).replace('joint="a" kp="500" kv="50" forcerange="-3 3"', 'tendon="t" kp="500" kv="50"')
 
+#: A muscle pulls less as it shortens.
+MUSCLE = AT_LIMIT.replace(
+    '<position joint="a" kp="500" kv="50" forcerange="-3 3"/>',
+    '<general joint="a" gaintype="muscle" biastype="muscle" lengthrange="-2 2" '
+    'gainprm="0.75 1.05 20 200 0.5 1.6 1.5 1.3 1.2" '
+    'biasprm="0.75 1.05 20 200 0.5 1.6 1.5 1.3 1.2"/>',
+)
+
 #: A tendon couples joints of two branches: `implicitfast` drops that.
 FINGERS = """
 <mujoco>
@@ -97,6 +105,7 @@ SCENES = {
     "at limit": AT_LIMIT,
     "joint at limit": JOINT_AT_LIMIT,
     "tendon at limit": TENDON_AT_LIMIT,
+    "muscle": MUSCLE,
     "fingers": FINGERS,
     "fingers, RK4": FINGERS.replace("implicitfast", "RK4"),
     "gyroscope": GYROSCOPE,

@@ -52,6 +52,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     from mujoco.mjx._src import scan as mjx_scan
     from mujoco.mjx._src import smooth as mjx_smooth
     from mujoco.mjx._src import solver as mjx_solver
+    from mujoco.mjx._src import support as mjx_support
     from mujoco.mjx._src.types import DataJAX as DataJAX
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "mjx_scan",
     "mjx_smooth",
     "mjx_solver",
+    "mjx_support",
     "with_globals",
     "with_names",
 ]

@@ -28,6 +28,7 @@ from worldline.physics.mjx.source import (
     mjx_derivative,
     mjx_forward,
     mjx_smooth,
+    mjx_support,
     with_globals,
     with_names,
 )
@@ -79,9 +80,9 @@ def _implicit(model: mjx.Model, data: mjx.Data) -> mjx.Data:
 def _damping(model: mjx.Model, data: mjx.Data) -> Array:
     """How actuators, joints and tendons brake: `d qfrc_smooth / d qvel`, `(nv, nv)`.
 
-    MuJoCo differs from MJX in two ways. The force of an actuator at a limit has no derivative.
-    Entries that couple joints on different branches of a tree, as a tendon of two fingers does, are
-    left out.
+    MuJoCo differs from MJX in three ways. The force of an actuator at a limit has no derivative;
+    that of a muscle has one. Entries that couple joints on different branches of a tree, as a
+    tendon of two fingers does, are left out.
     """
     gives_way = ~_at_limits(model, data)[:, None]
     free = model.replace(
@@ -91,10 +92,29 @@ def _damping(model: mjx.Model, data: mjx.Data) -> Array:
     derivative = mjx_derivative.deriv_smooth_vel(free, data)
     if derivative is None:  # both actuators and dampers are switched off
         return jnp.zeros((model.nv, model.nv))
+    if not model.opt.disableflags & mjx.DisableBit.ACTUATION:
+        derivative += _of_muscles(free, data)
     kept = coupled(model)
     for dofs in _dofs(model, _bodies_alone(model)):
         kept[np.ix_(dofs, dofs)] = True  # of simple bodies, the inertia has no products
     return jnp.where(kept, derivative, 0.0)
+
+
+def _of_muscles(model: mjx.Model, data: mjx.Data) -> Array:
+    """Of `d qfrc_smooth / d qvel` the part of muscles, which pull less as they shorten."""
+    muscles = np.flatnonzero(model.actuator_gaintype == mjx.GainType.MUSCLE)
+    if not muscles.size:
+        return jnp.zeros((model.nv, model.nv))
+    slope = jax.vmap(jax.grad(mjx_support.muscle_gain, argnums=1))(
+        data.actuator_length[muscles],
+        data.actuator_velocity[muscles],
+        model.actuator_lengthrange[muscles],
+        model.actuator_acc0[muscles],
+        model.actuator_gainprm[muscles],
+    )
+    drive = data.ctrl.at[model.actuator_dyntype != mjx.DynType.NONE].set(data.act)[muscles]
+    moment = data._impl.actuator_moment[muscles]
+    return moment.T @ ((slope * drive)[:, None] * moment)
 
 
 def _at_limits(model: mjx.Model, data: mjx.Data) -> Array:
