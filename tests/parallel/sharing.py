@@ -145,7 +145,7 @@ def large(folder: Path, mesh: Mesh | None = None) -> Any:
     """
     capacity, most = 2**21, []
     state = on_its_devices(mesh, 1, capacity)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     tracemalloc.start()
     with CheckpointWriter(folder, CONFIG, VERSIONS) as writer:
         writer.save(state, Moment(1, 0.0, None))
