@@ -144,14 +144,15 @@ def large(folder: Path, mesh: Mesh | None = None) -> Any:
     the most that writing and reading had in memory beside that.
     """
     capacity, most = 2**21, []
-    state = on_its_devices(mesh, 1, capacity)
+    state, like = on_its_devices(mesh, 1, capacity), on_mesh(mesh, shapes(capacity))
     folder.mkdir(exist_ok=True)
     tracemalloc.start()
     with CheckpointWriter(folder, CONFIG, VERSIONS) as writer:
         writer.save(state, Moment(1, 0.0, None))
+    cluster.of_first("it is there")
     most.append(tracemalloc.get_traced_memory()[1])
     tracemalloc.reset_peak()
-    found = restore(folder, on_mesh(mesh, shapes(capacity)), CONFIG, VERSIONS)
+    found = restore(folder, like, CONFIG, VERSIONS)
     most.append(tracemalloc.get_traced_memory()[1])
     assert found is not None
 
