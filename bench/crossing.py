@@ -56,7 +56,7 @@ def main(config: CrossingBench) -> None:
             for how, run in runs.items():
                 say(f"{name}, level {level}, {how}")
                 share = crossed(config, task, load_policy(run), kind, level)
-                asked = how == "trained there" and height >= 0.1
+                asked = how == "trained there" and round(height, 3) == 0.1
                 findings.append(
                     Finding(
                         what=f"{name}, {100 * height:.0f} cm: {how}",
