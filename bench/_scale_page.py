@@ -157,27 +157,28 @@ def _check(config: Any, found: dict[Any, Any]) -> str:
 def _wire(config: Any, measured: dict[str, Any]) -> str:
     """What the messages of an update take at least: it follows from their number and size alone."""
     sent = {task: messages_of(measured, task) for task in config.tasks}
-    rows = []
-    for hosts in HOSTS:
-        row = [str(hosts)]
-        for task in config.tasks:
-            for _, latency, bandwidth in NETWORKS:
-                network = Network(latency=latency, bandwidth=bandwidth, software=0.0)
-                work = Work(acting=0.0, learning=0.0, messages=sent[task])
-                row.append(f"{cost(work, hosts, hosts, network).total:.3g} s")
-        rows.append(tuple(row))
-    heads = [f"`{task}`, {name}" for task in config.tasks for name, *_ in NETWORKS]
-    return _table(("hosts", *heads), rows)
+
+    def least(task: str, hosts: int, latency: float, bandwidth: float) -> str:
+        network = Network(latency=latency, bandwidth=bandwidth, software=0.0)
+        work = Work(acting=0.0, learning=0.0, messages=sent[task])
+        return f"{cost(work, hosts, hosts, network).total:.3g} s"
+
+    return _by_hosts(config, lambda task, hosts, _, *network: least(task, hosts, *network))
 
 
 def _hosts(config: Any, measured: dict[str, Any]) -> str:
-    rows = []
-    for hosts in HOSTS:
-        row = [str(hosts)]
-        for task in config.tasks:
-            for name, *_ in NETWORKS:
-                row.append(f"{efficiency(work_of(measured, task), hosts, _of(measured, name)):.2f}")
-        rows.append(tuple(row))
+    def share(task: str, hosts: int, name: str) -> str:
+        return f"{efficiency(work_of(measured, task), hosts, _of(measured, name)):.2f}"
+
+    return _by_hosts(config, lambda task, hosts, name, *_: share(task, hosts, name))
+
+
+def _by_hosts(config: Any, cell: Callable[..., str]) -> str:
+    """A table over hosts, with a column for each task and network."""
+    rows = [
+        (str(hosts), *(cell(task, hosts, *each) for task in config.tasks for each in NETWORKS))
+        for hosts in HOSTS
+    ]
     heads = [f"`{task}`, {name}" for task in config.tasks for name, *_ in NETWORKS]
     return _table(("hosts", *heads), rows)
 

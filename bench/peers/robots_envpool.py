@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from protocol import Job, Settings, Trial
-from train_envpool import Trainer
+from protocol import Job, Trial
+from train_envpool import Trainer, trainer_of
 
 
-def save(file: Path, trainer: Trainer, settings: Settings) -> None:
+def save(file: Path, trainer: Trainer) -> None:
     """Writes the policy: layers, mean and variance of what it reads, and its deviation."""
     policy = trainer.policy
     layers = [layer for layer in policy.actor if isinstance(layer, torch.nn.Linear)]
@@ -29,24 +29,19 @@ def save(file: Path, trainer: Trainer, settings: Settings) -> None:
         mean=moments.mean[: policy.reads],
         variance=moments.var[: policy.reads],
         log_std=policy.log_std.detach().numpy(),
-        activation=np.array(settings.activation),
+        activation=np.array(trainer.settings.activation),
     )
 
 
 def main() -> None:
     """Trains until the trial is over."""
     job = Job.of_command_line()
-    settings = job.settings
-    if settings is None:
-        raise SystemExit("error: the job has no settings")
-    torch.set_num_threads(job.threads)
-    torch.manual_seed(job.seed)
-    trainer = Trainer(job, settings)
+    trainer = trainer_of(job)
 
     def keep() -> dict[str, str]:
         """Writes the policy of now."""
         file = Path(job.folder) / f"{trainer.steps}.npz"
-        save(file, trainer, settings)
+        save(file, trainer)
         return {"policy": str(file)}
 
     trial = Trial(job, keep)

@@ -258,15 +258,19 @@ class Trainer:
         return evaluate
 
 
-def main() -> None:
-    """Trains until the trial is over."""
-    job = Job.of_command_line()
-    settings = job.settings
-    if settings is None:
+def trainer_of(job: Job) -> Trainer:
+    """The trainer of a job, on its threads and with its seed."""
+    if job.settings is None:
         raise SystemExit("error: the job has no settings")
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
-    trainer = Trainer(job, settings)
+    return Trainer(job, job.settings)
+
+
+def main() -> None:
+    """Trains until the trial is over."""
+    job = Job.of_command_line()
+    trainer = trainer_of(job)
     trial = Trial(job, trainer.evaluator(envpool_name(job.task)))
     go_on = True
     while go_on:

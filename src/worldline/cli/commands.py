@@ -10,14 +10,14 @@ import dataclasses
 import itertools
 import os
 import re
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from worldline.cli import BEGAN
 from worldline.cli.identifying import Identify as Identify
+from worldline.cli.of_run import TRUST_CODE, OfRun, RunPath
 from worldline.errors import ConfigError
 from worldline.parallel.config import ClusterConfig
 from worldline.settings import Count, Positive, Range, Seed, check_settings
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from worldline.env.env import Env
     from worldline.learn.policy import Policy
     from worldline.report import RunFolder
-
-RunPath: TypeAlias = tyro.conf.Positional[Path]
-
-_TRUST_CODE = """Run the copy of the task's file in the run folder, if the original file has changed
-or is gone. Use this only for folders from people that you trust."""
 
 
 def train(settings: Any) -> None:
@@ -61,7 +56,7 @@ class Resume:
     began."""
     quiet: bool = False
     """Show no progress."""
-    trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
+    trust_code: Annotated[bool, tyro.conf.arg(help=TRUST_CODE)] = False
     cluster: Annotated[ClusterConfig, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=ClusterConfig
     )
@@ -92,43 +87,7 @@ class Resume:
 
 
 @dataclasses.dataclass(frozen=True)
-class _OfRun:
-    """The options of a command that uses a run's policy."""
-
-    run: RunPath
-    """The run folder."""
-    checkpoint: str = "last"
-    """The policy to use: last, best (the highest evaluation), or the number of environment steps of
-    an evaluation."""
-    task: tuple[str, ...] = ()
-    """Give options of the task other values than in training, for example fast=False."""
-    trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
-
-    def open(self) -> tuple[RunFolder, Env, Policy]:
-        """The run folder, its environment and the policy; prints which one."""
-        from worldline.export.policy_file import load_policy, policy_about, policy_file
-        from worldline.report import RunFolder
-        from worldline.train.options import with_task_options
-        from worldline.train.stored import environment_of, saved_config
-
-        check_settings(self)
-        folder = RunFolder.open(self.run)
-        saved_config(folder)  # an error of the configuration comes before one of the policy
-        policy = load_policy(folder.path, checkpoint=self.checkpoint)
-        env = environment_of(folder, trust_code=self.trust_code)
-        env = with_task_options(env, self.task)
-        file = policy_file(folder.path, self.checkpoint)
-        about = policy_about(file)
-        if "step" in about:
-            when = f", after {about['step']:,} steps, evaluated at {about['return']:.1f}"
-        else:
-            when = ""
-        print(f"policy {file}{when}", file=sys.stderr)
-        return folder, env, policy
-
-
-@dataclasses.dataclass(frozen=True)
-class Eval(_OfRun):
+class Eval(OfRun):
     """Evaluate a run's policy in new episodes."""
 
     episodes: Count = 20
@@ -204,7 +163,7 @@ class Eval(_OfRun):
 
 
 @dataclasses.dataclass(frozen=True)
-class Render(_OfRun):
+class Render(OfRun):
     """Make a video and a strip of pictures of a run's policy. With the extra viewer, also make a
     page that plays the episode in a browser.
 
@@ -280,7 +239,7 @@ class Watch:
     watch: Annotated[WatchConfig, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=WatchConfig
     )
-    trust_code: Annotated[bool, tyro.conf.arg(help=_TRUST_CODE)] = False
+    trust_code: Annotated[bool, tyro.conf.arg(help=TRUST_CODE)] = False
 
     def execute(self) -> None:
         """Serves the page until Ctrl-C."""
@@ -315,7 +274,7 @@ class Compare:
 
 
 @dataclasses.dataclass(frozen=True)
-class Export(_OfRun):
+class Export(OfRun):
     """Write a folder for a robot: the policy as ONNX, a description of each number of its
     observation and action, the model, and a program that runs it without JAX and Worldline.
 
@@ -353,7 +312,7 @@ class Export(_OfRun):
 
 
 @dataclasses.dataclass(frozen=True)
-class Record(_OfRun):
+class Record(OfRun):
     """Record episodes of a run's policy as a Minari dataset. Each episode can be replayed."""
 
     minari: str = ""
