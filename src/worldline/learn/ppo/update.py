@@ -171,31 +171,34 @@ def ppo(
             return acting
         return acting.with_ranges(move_there(put(metrics, here), acting.worlds.ranges))
 
-    def update(state: PPOState) -> tuple[PPOState, Metrics]:
-        acting, taken = act(state.acting, state.learning)
-        learning, metrics = learn(state.learning, taken)
-        return PPOState(move(acting, metrics), learning), metrics
-
-    def update_with_lag(state: PPOState) -> tuple[PPOState, Metrics]:
-        acting, taken = state.acting, state.pending
-        if taken is None:
-            acting, taken = act(acting, state.learning)
-        # An accelerator learns while the CPU acts: neither reads what the other makes.
-        learning, metrics = learn(state.learning, taken)
-        acting, taken = act(acting, state.learning)
-        return PPOState(move(acting, metrics), learning, taken), metrics
-
     def policy(learning: LearnerState) -> Policy:
         return put(_policy(pieces, learning), here)
 
+    halves = Halves(act, learn, move, policy)
     return Learner(
         init=init,
-        update=update_with_lag if config.lag else update,
+        update=functools.partial(_update_with_lag if config.lag else _update, halves),
         policy=lambda state: policy(state.learning),
         steps_per_update=config.steps_per_update,
         parts=_PARTS,
-        halves=Halves(act, learn, move, policy),
+        halves=halves,
     )
+
+
+def _update(halves: Halves, state: PPOState) -> tuple[PPOState, Metrics]:
+    acting, taken = halves.act(state.acting, state.learning)
+    learning, metrics = halves.learn(state.learning, taken)
+    return PPOState(halves.move(acting, metrics), learning), metrics
+
+
+def _update_with_lag(halves: Halves, state: PPOState) -> tuple[PPOState, Metrics]:
+    acting, taken = state.acting, state.pending
+    if taken is None:
+        acting, taken = halves.act(acting, state.learning)
+    # An accelerator learns while the CPU acts: neither reads what the other makes.
+    learning, metrics = halves.learn(state.learning, taken)
+    acting, taken = halves.act(acting, state.learning)
+    return PPOState(halves.move(acting, metrics), learning, taken), metrics
 
 
 #: The parts of a state that another run can begin with.
