@@ -9,6 +9,7 @@ import pytest
 OFTEN = {
     ("warp", "contacts"),
     ("warp", "slides"),
+    ("warp", "tendon of two trees"),
     *(("native", name) for name in field_models.MODELS),
 }
 CASES = [

@@ -2,12 +2,10 @@
 
 import copy
 import dataclasses
-import functools
 import gc
 import weakref
 from typing import Any
 
-import field_models
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -259,25 +257,6 @@ def test_what_it_lacks_is_named_with_the_engine_that_has_it(
         WarpPhysics(model())
 
 
-@pytest.mark.parametrize(
-    ("mjcf", "lacks"),
-    [
-        (toys.MECHANISM, "<connect> and <weld> under RK4"),
-        (
-            field_models.MODELS["tendon of two trees"],
-            "damped tendons on a single free body",
-        ),
-    ],
-)
-def test_what_warp_computes_otherwise_is_refused(mjcf: str, lacks: str) -> None:
-    with pytest.raises(ModelError, match=f"the engine 'warp' lacks {lacks}"):
-        WarpPhysics(Model(mjcf))
-
-
-def test_a_damping_that_varies_is_refused_as_one_that_is_there() -> None:
-    free = field_models.MODELS["tendon of two trees"].replace('damping="5"', "")
-    physics = WarpPhysics(Model(free))
-    start = functools.partial(physics.start, physics.model.qpos0, jnp.zeros(physics.model.nv))
-    start({"tendon_stiffness": jnp.ones(1)}, {})
-    with pytest.raises(VariationError, match="lacks damped tendons on a single free body"):
-        start({"tendon_damping": jnp.ones(1)}, {})
+def test_bodies_held_together_under_rk4_are_refused() -> None:
+    with pytest.raises(ModelError, match="the engine 'warp' lacks <connect> and <weld> under RK4"):
+        WarpPhysics(Model(toys.MECHANISM))

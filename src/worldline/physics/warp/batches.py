@@ -18,6 +18,7 @@ import numpy as np
 from worldline.model import Model
 from worldline.physics.arrays import MOVING
 from worldline.physics.base import FORCES, KEPT_BATCHES, OF_THE_STEP, VELOCITIES, Reads
+from worldline.physics.warp.free_bodies import FreeBodies, has_braked
 from worldline.physics.warp.model import converted, holds_bodies
 from worldline.warp_library import mujoco_warp, warp
 
@@ -201,6 +202,8 @@ class WarpBatch:
         self._data = self._mjw.make_data(compiled, rows, **memory._asdict())
         self._own = frozenset(own)
         self._holds = holds_bodies(compiled)
+        braked = has_braked(compiled, variation)
+        self._free_bodies = FreeBodies(self._model, self._data) if braked else None
         #: The model with no body that is fixed to the world: Warp places geoms of such bodies once.
         self._loose: Any = None
         if _PLACES.intersection(variation):
@@ -285,7 +288,12 @@ class WarpBatch:
         self._place()
         for _ in range(operation.substeps):
             self._move()
-            self._mjw.step(self._model, self._data)
+            if self._free_bodies is None:
+                self._mjw.step(self._model, self._data)
+                continue
+            self._mjw.forward(self._model, self._data)
+            self._free_bodies.prepare()
+            self._mjw.implicit(self._model, self._data)
         self._finish()
 
     def _finish(self) -> None:

@@ -116,7 +116,7 @@ class WarpPhysics(ArrayPhysics):
     def check_variation(self, variation: Variation) -> dict[str, Array]:
         """A variation as float32 arrays, after a check that Warp has its fields of each world."""
         checked = super().check_variation(variation)
-        check_variation(self.model.mj, checked)
+        check_variation(checked)
         return checked
 
     def _derive(self, variation: Variation) -> Arrays:

@@ -37,19 +37,13 @@ _NOT_COMPUTED = frozenset((
     "qHDiagInv", "qLD", "qLDiagInv", "qLU", "qfrc_inverse", "solver_niter",
 ))  # fmt: skip
 
-#: MuJoCo solves for such a body with all of its damping; Warp leaves out what couples its axes.
-_BRAKES = "damped tendons on a single free body, with implicitfast"
 
-
-def check_variation(model: mujoco.MjModel, names: Iterable[str]) -> None:
-    """Refuses constants of which MuJoCo Warp has one value for all worlds, or which it overlooks.
+def check_variation(names: Iterable[str]) -> None:
+    """Refuses constants of which MuJoCo Warp has one value for all worlds.
 
     Raises:
         VariationError: one of them.
     """
-    names = frozenset(names)
-    if _brakes_floating_body(model, names):
-        raise VariationError(f"{lacks('warp', _BRAKES)}")
     mjw = mujoco_warp()
     for name in names:
         owner = mjw.Option if name.startswith("opt.") else mjw.Model
@@ -106,8 +100,6 @@ def converted(
         raise lacks("warp", "sleeping bodies, which have a memory outside of the state")
     if holds_bodies(model) and model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
         raise lacks("warp", "<connect> and <weld> under RK4")
-    if _brakes_floating_body(model, variation):
-        raise lacks("warp", _BRAKES)
     off = model.opt.disableflags & (_ACTUATION | _DAMPER)
     if off in (_ACTUATION, _DAMPER) and model.opt.integrator in _IMPLICIT:
         raise lacks("warp", "one of the flags actuation and damper under implicit integrators")
@@ -124,21 +116,3 @@ def holds_bodies(model: mujoco.MjModel) -> bool:
     """Whether the model has equality constraints of bodies: `<connect>` or `<weld>`."""
     kinds = (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD)
     return bool(np.isin(model.eq_type, kinds).any())
-
-
-def _brakes_floating_body(model: mujoco.MjModel, variation: Iterable[str]) -> bool:
-    """Whether a damped tendon holds a body that floats alone, under the integrator implicitfast."""
-    damping = ("tendon_damping", "tendon_dampingpoly")
-    damped = any(np.any(getattr(model, name)) or name in variation for name in damping)
-    if not damped or model.opt.integrator != mujoco.mjtIntegrator.mjINT_IMPLICITFAST:
-        return False
-    floating = model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE]
-    alone = np.setdiff1d(floating, model.body_parentid)
-    kinds = mujoco.mjtWrap
-    at_site = model.wrap_type == kinds.mjWRAP_SITE
-    at_geom = np.isin(model.wrap_type, (kinds.mjWRAP_SPHERE, kinds.mjWRAP_CYLINDER))
-    held = [
-        model.site_bodyid[model.wrap_objid[at_site]],
-        model.geom_bodyid[model.wrap_objid[at_geom]],
-    ]
-    return bool(np.isin(np.concatenate(held), alone).any())
