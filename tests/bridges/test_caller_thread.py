@@ -91,10 +91,14 @@ def test_an_interrupted_step_leaves_the_worlds_where_they_were(
 def test_alarms_are_neither_lost_nor_changed(ring: Callable[[float], object]) -> None:
     """Python may run a signal's handler before the first line of the function that XLA calls."""
     env, heard, rng = humanoids(worlds=1), 0, np.random.default_rng(0)
-    env.step(ACTION[:1])
     gc.disable()  # JAX loses what is raised in its callback of Python's collector
     try:
         for _ in range(100):
+            try:
+                env.step(ACTION[:1])
+            except RecursionError:  # JAX's cache, if the alarm before rang in it, works no more
+                env = humanoids(worlds=1)
+                env.step(ACTION[:1])
             ring(rng.uniform(0.001, 0.005))
             try:
                 for _ in range(1000):

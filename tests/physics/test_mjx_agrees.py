@@ -52,6 +52,7 @@ BOUNDS = {
     "gym/walker2d": Bound(2e-4, 1e-4),
     "robot/quadruped-joystick": Bound(5e-5, 2e-3),
     "robot/reach": Bound(1e-5, 5e-6),
+    "robot/track-motion": Bound(5e-5, 2e-3, elsewhere=3),
     "suite/acrobot-swingup": Bound(1e-6, 5e-5),
     "suite/acrobot-swingup_sparse": Bound(1e-6, 5e-5),
     "suite/ball_in_cup-catch": Bound(2e-6, 5e-6),
