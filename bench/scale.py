@@ -189,7 +189,9 @@ def measure_updates(
             )
             kept.take(
                 f"train {task} {number} {name}",
-                lambda job=job, delay=delay: run(job, cores, cache, processes=number, delay=delay),
+                lambda job=job, delay=delay: run(
+                    job, cores[:number], cache, processes=number, delay=delay
+                ),
             )
 
 

@@ -47,7 +47,7 @@ def configuration(seed: int) -> dict[str, Any]:
             "desired_kl": 0.02,
             "num_learning_epochs": 5,
             "num_mini_batches": 8,
-            "gamma": 0.99,
+            "gamma": 0.97,
             "lam": 0.95,
             "entropy_coef": 0.0,
             "max_grad_norm": 1.0,
