@@ -9,7 +9,6 @@ import pytest
 OFTEN = {
     ("warp", "contacts"),
     ("warp", "slides"),
-    ("warp", "tendon of two trees"),
     *(("native", name) for name in field_models.MODELS),
 }
 CASES = [
