@@ -91,10 +91,10 @@ def test_the_cost_of_an_update_by_hand():
     assert (alone.waiting, alone.sending) == (0, 0)
     assert alone.total == pytest.approx(0.4)
 
-    # Four on two cores: each computes for twice as long, and so does its software.
+    # Four on two cores: each computes for twice as long.
     four = cost(work, 4, 2, network)
     assert (four.acting, four.learning) == pytest.approx((0.6, 0.2))
-    assert four.waiting == pytest.approx(10 * 6 * 1.2e-3 + 2 * 3 * 1.2e-3)
+    assert four.waiting == pytest.approx(10 * 6 * 1.1e-3 + 2 * 3 * 1.1e-3)
     assert four.sending == pytest.approx(10 * 6 * 0.002 + 2 * 3 * 0.0001)
 
     # Two with a core each: 20 + 2 steps of 1.1 ms, and 80 kB + 400 B at 1 MB/s.
