@@ -25,6 +25,9 @@ from worldline.types import Array
 
 #: Episodes of a measurement.
 EPISODES = 64
+#: The time over which velocities are averaged before they are compared with commands, s: some
+#: strides. Within a stride a body sways, and commands do not mean that.
+WINDOW = 1.0
 #: How far a cube is lifted at least, m.
 LIFTED = 0.1
 
@@ -35,6 +38,10 @@ class Tally(eqx.Module):
     steps: Array
     linear: Array
     angular: Array
+    instant_linear: Array
+    instant_angular: Array
+    drift: Array
+    """Of the errors of velocity since the window began, `(B, 3)`: ahead, left, turning left."""
     total: Array
     """Of the rewards."""
     ended: Array
@@ -48,9 +55,10 @@ def evaluate(env: worldline.Env, policy: Policy, domain: Any = None) -> dict[str
 
     Returns:
         `return`, the mean; `ended`, the share of episodes that the task ended. Of a task with a
-        joystick also `linear` and `angular`, mean absolute errors of the commanded velocity: the
-        length of the horizontal one, m/s, and of the turning, rad/s. Of one with a cube `lifted`,
-        the share of episodes at whose end it is 0.1 m above its start.
+        joystick also `linear` and `angular`, mean errors of the commanded velocity: the length of
+        the horizontal one, m/s, and the size of the turning one, rad/s, each of the mean over a
+        `WINDOW`; `instant_linear` and `instant_angular`, those of single control steps. Of a task
+        with a cube `lifted`, the share of episodes at whose end it is 0.1 m above its start.
     """
     tally, start_height = jax.device_get(_program(env, domain)(policy, jax.random.key(123)))
     found = {
@@ -58,8 +66,8 @@ def evaluate(env: worldline.Env, policy: Policy, domain: Any = None) -> dict[str
         "ended": float(tally.ended) / EPISODES,
     }
     if _joystick(env):
-        found["linear"] = float(tally.linear / tally.steps)
-        found["angular"] = float(tally.angular / tally.steps)
+        for name in ("linear", "angular", "instant_linear", "instant_angular"):
+            found[name] = float(getattr(tally, name) / tally.steps)
     if _thing(env) is not None:
         found["lifted"] = float(np.mean(tally.height - start_height > LIFTED))
     return found
@@ -69,18 +77,26 @@ def evaluate(env: worldline.Env, policy: Policy, domain: Any = None) -> dict[str
 def _program(env: worldline.Env, domain: Any) -> Any:
     """A compiled function from a policy and a key to its tally, and the heights at the start."""
     worlds = worldline.Worlds(env, EPISODES, domain=domain)
+    window = round(WINDOW / env.control_timestep)
 
     def run(policy: Policy, key: Array) -> tuple[Tally, Array]:
         def step(carry: Any) -> Any:
             state, memory, running, tally = carry
             action, memory = policy.step(state.obs, memory)
             following, step = worlds.step(state, action, running)
-            linear, angular = _errors(env, state.obs, step.final_obs)
+            errors = jnp.where(running[:, None], _errors(env, state.obs, step.final_obs), 0.0)
+            drift = tally.drift + errors
             go_on = running & ~(step.terminated | step.truncated)
+            over = (following.steps % window == 0) | ~go_on
+            linear, angular = _sizes(jnp.where(over[:, None], drift, 0.0))
+            instant_linear, instant_angular = _sizes(errors)
             tally = Tally(
                 steps=tally.steps + running.sum(),
-                linear=tally.linear + jnp.where(running, linear, 0.0).sum(),
-                angular=tally.angular + jnp.where(running, angular, 0.0).sum(),
+                linear=tally.linear + linear,
+                angular=tally.angular + angular,
+                instant_linear=tally.instant_linear + instant_linear,
+                instant_angular=tally.instant_angular + instant_angular,
+                drift=jnp.where(over[:, None], 0.0, drift),
                 total=tally.total + jnp.where(running, step.reward, 0.0).sum(),
                 ended=tally.ended + (running & step.terminated).sum(),
                 height=jnp.where(go_on, _height(env, following), tally.height),
@@ -90,7 +106,8 @@ def _program(env: worldline.Env, domain: Any) -> Any:
         state = worlds.reset(key)
         height = _height(env, state)
         number, zero = jnp.int32(0), jnp.float32(0)
-        tally = Tally(number, zero, zero, zero, number, height)
+        drift = jnp.zeros((EPISODES, 3))
+        tally = Tally(number, zero, zero, zero, zero, drift, zero, number, height)
         carry = state, policy.start(EPISODES), jnp.ones(EPISODES, bool), tally
         return jax.lax.while_loop(lambda carry: carry[2].any(), step, carry)[3], height
 
@@ -104,14 +121,20 @@ def _joystick(env: worldline.Env) -> bool:
     return {"command", "exact_base_linear_velocity", "exact_base_angular_velocity"} <= names
 
 
-def _errors(env: worldline.Env, before: Any, after: Any) -> tuple[Array, Array]:
-    """How far velocities after a step are from the command before it: `(B,)`, m/s and rad/s."""
+def _errors(env: worldline.Env, before: Any, after: Any) -> Array:
+    """How far velocities after a step are from the command before it, `(B, 3)`: ahead and left,
+    m/s, and turning left, rad/s.
+    """
     if not _joystick(env):
-        return jnp.zeros(EPISODES), jnp.zeros(EPISODES)
-    command = _part(env, before, "command")
-    linear = _part(env, after, "exact_base_linear_velocity")[:, :2] - command[:, :2]
-    turning = _part(env, after, "exact_base_angular_velocity")[:, 2] - command[:, 2]
-    return jnp.linalg.norm(linear, axis=-1), jnp.abs(turning)
+        return jnp.zeros((EPISODES, 3))
+    linear = _part(env, after, "exact_base_linear_velocity")[:, :2]
+    turning = _part(env, after, "exact_base_angular_velocity")[:, 2:]
+    return jnp.concatenate([linear, turning], axis=-1) - _part(env, before, "command")
+
+
+def _sizes(errors: Array) -> tuple[Array, Array]:
+    """The sums of the sizes of errors `(B, 3)`: of horizontal velocities, and of turning."""
+    return jnp.linalg.norm(errors[:, :2], axis=-1).sum(), jnp.abs(errors[:, 2]).sum()
 
 
 def _part(env: worldline.Env, obs: Any, name: str) -> Array:

@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import dataclasses
 import json
 import os
 import re
@@ -244,6 +245,42 @@ def test_another_robot_is_refused_by_name(quadruped, robot, message):
     run_policy.check(contract, contract, run_policy.RobotIO(contract, folder, reference["start"]))
     with pytest.raises(SystemExit, match=f"error: {re.escape(message)}"):
         run_policy.check(contract, contract, robot(contract, folder, reference["start"]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class OwnMotor(Reach):
+    """Its motors reach a torque with a delay, which no actuator of the model has."""
+
+    control_at_physics_rate = True
+    fields = ("userdata",)
+
+    def start(self, key):
+        return dataclasses.replace(super().start(key), inputs={"userdata": jnp.zeros(2)})
+
+    def control(self, action, physics, memory):
+        torque = physics.fields["userdata"] + 0.2 * (action - physics.fields["userdata"])
+        return {"ctrl": torque, "userdata": torque}
+
+
+class WithMotors(run_policy.RobotIO):
+    motors = "task"
+
+
+def test_motors_that_the_model_lacks_are_refused_by_name(tmp_path):
+    env = worldline.Env(OwnMotor())
+    export_folder(tmp_path, env, policy_of(env), seconds=0.2)
+    contract = json.loads((tmp_path / "contract.json").read_text())
+    assert contract["motors"] == "task"
+    message = "contract.json has motors of the task, but the robot has motors of the model"
+    with pytest.raises(AssertionError, match=message):
+        run_in_plain_mujoco(tmp_path)
+    start = np.load(tmp_path / "reference.npz")["start"]
+    # On a robot that has them, it starts.
+    robot = WithMotors(contract, tmp_path, start)
+    known = {part["name"]: np.zeros(part["size"]) for part in contract["observation"]}
+    robot.describe = lambda: (contract["action"]["joints"], contract["control_period"])
+    robot.read = lambda: known
+    run_policy.check(contract, contract, robot)
 
 
 def test_another_model_is_refused(quadruped, tmp_path):

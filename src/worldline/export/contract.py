@@ -58,6 +58,7 @@ def contract_of(env: Env, policy: Policy, training: Mapping[str, Any]) -> dict[s
         "version": VERSION,
         "control_period": env.task.control_timestep,
         "action_repeat": env.action_repeat,
+        "motors": "task" if env.task.control_at_physics_rate else "model",
         "action": _action(env),
         "observation": list(_observation(env, policy)),
         "memory": {f"memory_{i}": list(part.shape[1:]) for i, part in enumerate(memory)},

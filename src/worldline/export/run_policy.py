@@ -79,9 +79,8 @@ def control(contract: Any, session: Any, robot: Any) -> Any:
     """Acts on the robot step by step; yields each action and its observation."""
     number = {name: np.float32(it) for name, it in contract["action"]["numbers"].items()}
     memory = {name: np.zeros((1, *it), np.float32) for name, it in contract["memory"].items()}
-    base, repeat, goal = contract["action"]["base"], contract["action_repeat"], None
-    seconds, frames = repeat * contract["control_period"], dict[str, Any]()
-    actions = [0 * number["scale"]] * 2
+    base, repeat, frames = contract["action"]["base"], contract["action_repeat"], dict[str, Any]()
+    seconds, goal, actions = repeat * contract["control_period"], None, [0 * number["scale"]] * 2
     for step in itertools.count():
         measured, seen = robot.read(), dict[str, Any]()
         for part in contract["observation"]:
@@ -114,11 +113,12 @@ def check(contract: Any, other: Any, robot: Any) -> None:
     (joints, period), known = robot.describe(), {"action", "command", "clock", *robot.read()}
     seen = [it for it in contract["observation"] if {it["name"], it["source"]} & known]
     robots = {"action": {"joints": joints}, "observation": seen, "control_period": period}
+    robots |= {"motors": getattr(robot, "motors", "model")}
     for where, found in (("policy.onnx", other), ("the robot", robots)):
         ours, theirs = (
             [f"joint {name!r}" for name in it["action"]["joints"]]
             + [f"part {part['name']!r}" for part in it["observation"]]
-            + [f"control period {it['control_period']:.9g} s"]
+            + [f"control period {it['control_period']:.9g} s", f"motors of the {it['motors']}"]
             for it in (contract, found)
         )
         for here, there in itertools.zip_longest(ours, theirs):
