@@ -48,8 +48,9 @@ task = worldline.make(
 ).task
 env = worldline.Env(task, context=Context(["terrain_level"], visible=()))
 
-easy, all_levels = {"terrain_level": Uniform(0.0, 1.0)}, {"terrain_level": Uniform(0.0, 6.0)}
-harder = automatic(easy, all_levels, widen_at=800.0, narrow_at=600.0, updates=100)
+# From the easiest level to the upper four.
+easy, difficult = {"terrain_level": Uniform(0.0, 1.0)}, {"terrain_level": Uniform(2.0, 6.0)}
+harder = automatic(easy, difficult, widen_at=800.0, narrow_at=600.0, updates=100)
 
 out = arguments.out or Path("runs/flat" if arguments.flat else "runs/terrain")
 run = TrainConfig(steps=arguments.steps, out=out, context=("terrain_level=0:1",))

@@ -67,6 +67,27 @@ def test_one_process_asks_nobody():
         join(ClusterConfig(devices=3))
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux alone has this policy")
+def test_the_threads_of_several_processes_wait_for_the_core():
+    """Or gloo's thread spins on one core, and each message takes a tick of the clock."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = f"""if True:
+        import os
+        from worldline.parallel.cluster import join
+        from worldline.parallel.config import ClusterConfig
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        join(ClusterConfig(coordinator="127.0.0.1:{port}", processes=1, process=0))
+        threads = list(map(int, os.listdir("/proc/self/task")))
+        waiting = [t for t in threads if os.sched_getscheduler(t) == os.SCHED_BATCH]
+        assert os.getpid() in waiting and len(waiting) > 3, (threads, waiting)
+        print("they wait")
+        """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "they wait\n", done.stderr
+
+
 def test_an_error_of_ones_own_is_no_lost_process():
     with pytest.raises(ValueError, match="Gloo"), report_lost_process("resume"):
         raise ValueError("Gloo AllGather failed")
