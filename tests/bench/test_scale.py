@@ -94,11 +94,11 @@ def test_the_cost_of_an_update_by_hand():
     # Four on two cores: each computes for twice as long.
     four = cost(work, 4, 2, network)
     assert (four.acting, four.learning) == pytest.approx((0.6, 0.2))
-    assert four.waiting == pytest.approx(10 * 6 * 1.1e-3 + 2 * 3 * 1.1e-3)
+    assert four.waiting == pytest.approx(10 * 6 * 2.1e-3 + 2 * 3 * 2.1e-3)
     assert four.sending == pytest.approx(10 * 6 * 0.002 + 2 * 3 * 0.0001)
 
-    # Two with a core each: 20 + 2 steps of 1.1 ms, and 80 kB + 400 B at 1 MB/s.
-    assert efficiency(work, 2, network) == pytest.approx(0.4 / (0.4 + 22 * 1.1e-3 + 0.0804))
+    # Two with a core each: 20 + 2 steps of 2.1 ms, and 80 kB + 400 B at 1 MB/s.
+    assert efficiency(work, 2, network) == pytest.approx(0.4 / (0.4 + 22 * 2.1e-3 + 0.0804))
 
 
 def test_a_network_from_two_messages():
