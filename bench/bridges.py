@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import math
 import statistics
 import sys
@@ -106,6 +107,10 @@ class Contender:
 #: integrates with RK4, four times the work of a step of Brax's.
 BRAX = {4: 5.0, 16: 5.0, 128: 3.0}
 BRAX_DEFAULT = 10.0
+#: Brax's own ant through Worldline.
+SAME_ANT = "worldline, Brax's ant"
+#: Its speed over that of BraxEnv without cache clearing, at least, by batch size.
+BRAX_SAME_ANT = {4: 5.0, 16: 5.0, 128: 5.0}
 #: Our speed over that of our own compiled loop, at least, where the batch is 128.
 RAW = {128: 1 / 1.5}
 ENVPOOL, GYMNASIUM, SAME_MODES = 1.3, 3.0, 0.95
@@ -172,6 +177,8 @@ def torchrl_contenders(config: BridgesBench, batch: int) -> list[Contender]:
         rollouts("worldline", "worldline", batch, config.steps, config.repeats),
         rollouts("raw loop", "raw", batch, config.steps, config.repeats),
     ]
+    if importlib.util.find_spec("brax") is not None:
+        ours.append(rollouts(SAME_ANT, "brax-worlds", batch, config.steps, config.repeats))
     brax = rollouts("BraxEnv", "brax", batch, config.steps, config.repeats)
     return ours + [brax] * config.peers
 
@@ -185,7 +192,8 @@ def cleared_contenders(config: BridgesBench, batch: int) -> list[Contender]:
 
 def rollouts(name: str, kind: str, batch: int, steps: int, repeats: int) -> Contender:
     """A contender that rolls out ants; its kind is one of those of `step_torchrl.py`."""
-    python = (lambda: peer_python("brax")) if kind.startswith("brax") else lambda: sys.executable
+    theirs = kind in ("brax", "brax-default")
+    python = (lambda: peer_python("brax")) if theirs else lambda: sys.executable
     command = (str(PEERS / "step_torchrl.py"), kind, str(batch), str(steps))
     return Contender(name, python, command, batch * steps, repeats, trial=1)
 
@@ -194,8 +202,8 @@ def peak_memory(config: BridgesBench) -> dict[int, dict[str, float]]:
     """The most memory that a process needs for rollouts, MiB, by batch and contender."""
     peaks: dict[int, dict[str, float]] = {}
     for batch in config.memory_batches:
-        ours, _, *brax = torchrl_contenders(config, batch)
-        for contender, python in _installed([ours, *brax]):
+        ours, *_, last = torchrl_contenders(config, batch)
+        for contender, python in _installed([ours] + [last] * config.peers):
             say(f"peak memory, batch {batch}: {contender.name}")
             with contextlib.closing(_worker(config, contender, python)) as worker:
                 peak = worker.peak_memory_after(config.memory_rollouts)
@@ -257,6 +265,7 @@ def judge_torchrl(part: str, measured: Measured) -> Iterator[Finding]:
     batch = int(part.split()[-1])
     yield from _compare(part, measured, "worldline", "raw loop", RAW.get(batch))
     yield from _compare(part, measured, "worldline", "BraxEnv", BRAX.get(batch))
+    yield from _compare(part, measured, SAME_ANT, "BraxEnv", BRAX_SAME_ANT.get(batch))
 
 
 def judge_cleared(part: str, measured: Measured) -> Iterator[Finding]:
@@ -337,8 +346,8 @@ def judge_sb3(runs: Mapping[str, list[Run]], goal: float) -> Iterator[Finding]:
 def _compare(
     part: str, measured: Mapping[str, list[float]], ours: str, theirs: str, at_least: float | None
 ) -> Iterator[Finding]:
-    """Ours over theirs, if theirs was measured."""
-    if theirs not in measured:
+    """Ours over theirs, if both were measured."""
+    if not {ours, theirs} <= measured.keys():
         return
     ratio = Ratio.of(measured[ours], measured[theirs])
     speeds = [statistics.median(measured[name]) for name in (ours, theirs)]

@@ -1,7 +1,8 @@
 """Rollouts of TorchRL environments of ants: `step_torchrl.py KIND BATCH STEPS`.
 
 KIND is `worldline`, `brax` (TorchRL's BraxEnv without its cache clearing), `brax-default` (as it
-comes), or `raw` (Worldline's compiled step in a Python loop, without torch).
+comes), `brax-worlds` (the same environment of Brax through Worldline), or `raw` (Worldline's
+compiled step in a Python loop, without torch).
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ def torchrl_rollout(kind: str, batch: int, steps: int) -> Callable[[], Any]:
         tune_process()
 
         env: Any = WorldlineEnv("gym/ant", batch_size=[batch], seed=0)
+    elif kind == "brax-worlds":
+        from brax.envs import get_environment
+
+        from worldline.bridges.brax import BraxWorlds
+        from worldline.bridges.torchrl import WorldlineWrapper
+
+        worlds = BraxWorlds(get_environment("ant"), batch)
+        env = WorldlineWrapper(worlds, batch_size=[batch], seed=0)
     else:
         from torchrl.envs import BraxEnv
 
