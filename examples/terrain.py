@@ -33,8 +33,8 @@ ground = Terrain(
     step_height=(0.02, 0.12),
     roughness=(0.02, 0.12),
 )
-# It is told to walk ahead, so that it meets the stairs; its feet should swing over them, and its
-# torso may tilt and rise with the ground.
+# It is told to walk ahead, so that it meets the stairs. Its joints may move further than on even
+# ground, its feet should swing over a step, and its torso may tilt and rise with the ground.
 task = worldline.make(
     "robot/quadruped-joystick",
     terrain=ground,
@@ -42,6 +42,7 @@ task = worldline.make(
     fastest=(0.8, 0.1, 0.3),
     command_time=10.0,
     stand_probability=0.05,
+    action_scale=1.0,
     step_height=0.12,
     tilt_cost=0.5,
     bounce_cost=0.1,
