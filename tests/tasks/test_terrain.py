@@ -207,6 +207,16 @@ def test_the_task_sees_heights_above_the_ground(env, plain):
     assert (part.name, part.size) == ("height_scan", scan.size)
 
 
+def test_cameras_see_a_robot_that_is_near(env):
+    """The plain is a kilometre wide, and MuJoCo leaves out what is nearer than 1% of a scene."""
+    model = env.model.mj
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    away = np.linalg.norm(data.cam("side").xpos - data.body("torso").xpos)
+    near = model.vis.map.znear * model.stat.extent
+    assert near < away / 5 < away < model.vis.map.zfar * model.stat.extent
+
+
 def test_a_run_folder_holds_the_terrain(env, tmp_path):
     saved = as_tuples(json.loads(json.dumps(described(env))))
     again = made_again(saved, tmp_path)

@@ -66,6 +66,8 @@ def with_terrain(source: ModelSource, terrain: Terrain) -> mujoco.MjSpec:
     ground.size, ground.pos = np.zeros(3), [0.0, 0.0, low]
     ground.quat = [1.0, 0.0, 0.0, 0.0]
     _add_plain(spec, ground, half)
+    if np.isnan(spec.stat.extent):  # cameras would not see what is nearer than 1% of the plain
+        spec.stat.extent, spec.stat.center = terrain.tile, np.zeros(3)
     tiles = Tiles(terrain.levels, len(terrain.kinds), terrain.cells_per_tile * terrain.cell)
     spec.add_numeric(name=NUMERIC, data=[tiles.levels, tiles.kinds, tiles.side])
     place = [float(x) for x in tiles.middle(0, 0)]
