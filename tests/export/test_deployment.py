@@ -252,7 +252,13 @@ class OwnMotor(Reach):
     """Its motors reach a torque with a delay, which no actuator of the model has."""
 
     control_at_physics_rate = True
-    fields = ("userdata",)
+
+    @property
+    def fields(self):
+        return (*super().fields, "userdata")
+
+    def mjcf(self):
+        return super().mjcf().replace("<worldbody>", '<size nuserdata="2"/><worldbody>')
 
     def start(self, key):
         return dataclasses.replace(super().start(key), inputs={"userdata": jnp.zeros(2)})
