@@ -34,7 +34,8 @@ ground = Terrain(
     roughness=(0.02, 0.12),
 )
 # It is told to walk ahead, so that it meets the stairs. Its joints may move further than on even
-# ground, its feet should swing over a step, and its torso may tilt and rise with the ground.
+# ground, and its feet should swing over a step. Its torso may tilt and rise with the ground, and be
+# near the edge of a step.
 task = worldline.make(
     "robot/quadruped-joystick",
     terrain=ground,
@@ -44,6 +45,7 @@ task = worldline.make(
     stand_probability=0.05,
     action_scale=1.0,
     step_height=0.12,
+    fallen_height=0.06,
     tilt_cost=0.5,
     bounce_cost=0.1,
 ).task

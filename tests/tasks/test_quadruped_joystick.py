@@ -135,3 +135,11 @@ def test_a_fall_ends_the_episode(env, start):
         where = (lambda p: p.qpos) if part == "qpos" else (lambda p: p.fields["xmat"])
         fallen = eqx.tree_at(where, start.physics, value)
         assert env.task.outcome(start.physics, jnp.zeros(12), fallen, start.memory).terminated
+
+
+@pytest.mark.parametrize(("height", "falls"), [(0.07, False), (0.05, True)])
+def test_how_low_it_may_be_is_an_option(start, height, falls):
+    task = QuadrupedJoystick(fallen_height=0.06)
+    low = eqx.tree_at(lambda p: p.qpos, start.physics, start.physics.qpos.at[2].set(height))
+    outcome = task.outcome(start.physics, jnp.zeros(12), low, start.memory)
+    assert bool(outcome.terminated) == falls

@@ -163,6 +163,9 @@ class QuadrupedJoystick(WalkingTask):
     """Cost of the squared change of the action."""
     pose_cost: float = 0.05
     """Cost of the squared distance of the joints from the stance, rad^2."""
+    fallen_height: float = 0.15
+    """Height of the torso's centre above the ground below which it has fallen, m. On stairs this
+    height changes by a step at once; choose a smaller one there."""
 
     fields = ("xmat", "site_xpos")  # how the torso is turned, and where the feet are
     camera = {"name": "side"}  # from the side, along with the robot
@@ -319,7 +322,7 @@ class QuadrupedJoystick(WalkingTask):
             + self.jerk_cost * jnp.sum((action - memory.action) ** 2)
             + self.pose_cost * jnp.sum((after.qpos[7:] - _STANDING) ** 2)
         )
-        fallen = (up[2] < 0.5) | (after.qpos[2] < 0.15)
+        fallen = (up[2] < 0.5) | (after.qpos[2] < self.fallen_height)
         return Outcome(
             reward=jnp.maximum(worth - cost, 0.0),  # so that to fall soon is never worth while
             terminated=fallen,
