@@ -1,6 +1,6 @@
 """A quadruped learns to climb stairs and cross rough ground; levels get harder as it does well.
 
-python examples/terrain.py          # about 15 minutes on two cores
+python examples/terrain.py          # about 10 minutes on two cores
 python examples/terrain.py --flat   # the same on even ground, to compare with
 worldline bench crossing            # in a clone: how many robots cross each level, of both runs
 worldline eval runs/terrain --context terrain_level=0:5:6
