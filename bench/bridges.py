@@ -39,7 +39,7 @@ from _trials import Planned, Run, Terms, train
 
 Measured: TypeAlias = dict[str, list[float]]
 Part: TypeAlias = Literal[
-    "torchrl", "cleared", "memory", "gymnasium", "sb3", "brax", "rejax", "rsl_rl"
+    "torchrl", "cleared", "gradient", "memory", "gymnasium", "sb3", "brax", "rejax", "rsl_rl"
 ]
 
 
@@ -50,12 +50,13 @@ class BridgesBench:
     """
 
     parts: tuple[Part, ...] = get_args(Part)
-    """What to measure: TorchRL rollouts, those beside BraxEnv as it comes, their peak memory,
-    `make_vec`, training with Stable-Baselines3, and the learners of other libraries."""
+    """What to measure: TorchRL rollouts, those beside BraxEnv as it comes, those with gradients,
+    their peak memory, `make_vec`, training with Stable-Baselines3, and the learners of other
+    libraries."""
     batches: tuple[int, ...] = (4, 16, 128, 1024)
     """Batch sizes of the TorchRL rollouts, and of those beside BraxEnv as it comes."""
     memory_batches: tuple[int, ...] = (4, 16, 128)
-    """Batch sizes of the rollouts whose memory is read."""
+    """Batch sizes of the rollouts whose memory is read, and of those with gradients."""
     memory_rollouts: int = 3
     """Rollouts before that."""
     steps: int = 100
@@ -106,11 +107,17 @@ class Contender:
 #: Our speed over that of BraxEnv without cache clearing, at least, by batch size. Our ant
 #: integrates with RK4, four times the work of a step of Brax's.
 BRAX = {4: 5.0, 16: 5.0, 128: 3.0}
+#: Our ant with the integrator of Brax's.
+EULER = "worldline, Euler"
+#: Its speed over that of BraxEnv without cache clearing, at least.
+BRAX_EULER = 5.0
 BRAX_DEFAULT = 10.0
 #: Brax's own ant through Worldline. With a large batch, its physics takes most of the time.
 SAME_ANT = "worldline, Brax's ant"
 #: Its speed over that of BraxEnv without cache clearing, at least, by batch size.
 BRAX_SAME_ANT = {4: 5.0}
+#: The same of rollouts with gradients.
+BRAX_GRADIENT = 5.0
 #: Our speed over that of our own compiled loop, at least, where the batch is 128.
 RAW = {128: 1 / 1.5}
 ENVPOOL, GYMNASIUM, SAME_MODES = 1.3, 3.0, 0.95
@@ -167,6 +174,10 @@ def speed_parts(config: BridgesBench) -> Iterator[tuple[str, list[Contender], Ju
         for batch in config.batches:
             name = f"TorchRL, ant, beside cleared caches, batch {batch}"
             yield name, cleared_contenders(config, batch), judge_cleared
+    if "gradient" in config.parts and config.peers and importlib.util.find_spec("brax"):
+        for batch in config.memory_batches:
+            name = f"TorchRL, Brax's ant, with gradients, batch {batch}"
+            yield name, gradient_contenders(config, batch), judge_gradient
     if "gymnasium" in config.parts:
         yield "Gymnasium, half-cheetah", gymnasium_contenders(config), judge_gymnasium
 
@@ -176,6 +187,7 @@ def torchrl_contenders(config: BridgesBench, batch: int) -> list[Contender]:
     ours = [
         rollouts("worldline", "worldline", batch, config.steps, config.repeats),
         rollouts("raw loop", "raw", batch, config.steps, config.repeats),
+        rollouts(EULER, "worldline-euler", batch, config.steps, config.repeats),
     ]
     if importlib.util.find_spec("brax") is not None:
         ours.append(rollouts(SAME_ANT, "brax-worlds", batch, config.steps, config.repeats))
@@ -190,11 +202,18 @@ def cleared_contenders(config: BridgesBench, batch: int) -> list[Contender]:
     return [rollouts(name, kind, batch, steps, config.repeats) for name, kind in kinds.items()]
 
 
-def rollouts(name: str, kind: str, batch: int, steps: int, repeats: int) -> Contender:
+def gradient_contenders(config: BridgesBench, batch: int) -> list[Contender]:
+    """Rollouts of Brax's ant and their gradients: through our worlds, and through BraxEnv."""
+    kinds = {SAME_ANT: "brax-worlds", "BraxEnv": "brax"}
+    sizes = (batch, config.steps, config.repeats)
+    return [rollouts(name, kind, *sizes, "gradient") for name, kind in kinds.items()]
+
+
+def rollouts(name: str, kind: str, batch: int, steps: int, repeats: int, *more: str) -> Contender:
     """A contender that rolls out ants; its kind is one of those of `step_torchrl.py`."""
     theirs = kind in ("brax", "brax-default")
     python = (lambda: peer_python("brax")) if theirs else lambda: sys.executable
-    command = (str(PEERS / "step_torchrl.py"), kind, str(batch), str(steps))
+    command = (str(PEERS / "step_torchrl.py"), kind, str(batch), str(steps), *more)
     return Contender(name, python, command, batch * steps, repeats, trial=1)
 
 
@@ -265,7 +284,13 @@ def judge_torchrl(part: str, measured: Measured) -> Iterator[Finding]:
     batch = int(part.split()[-1])
     yield from _compare(part, measured, "worldline", "raw loop", RAW.get(batch))
     yield from _compare(part, measured, "worldline", "BraxEnv", BRAX.get(batch))
+    yield from _compare(part, measured, EULER, "BraxEnv", BRAX_EULER if batch <= 128 else None)
     yield from _compare(part, measured, SAME_ANT, "BraxEnv", BRAX_SAME_ANT.get(batch))
+
+
+def judge_gradient(part: str, measured: Measured) -> Iterator[Finding]:
+    """Rollouts with gradients beside Brax's."""
+    yield from _compare(part, measured, SAME_ANT, "BraxEnv", BRAX_GRADIENT)
 
 
 def judge_cleared(part: str, measured: Measured) -> Iterator[Finding]:

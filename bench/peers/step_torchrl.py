@@ -1,8 +1,10 @@
-"""Rollouts of TorchRL environments of ants: `step_torchrl.py KIND BATCH STEPS`.
+"""Rollouts of TorchRL environments of ants: `step_torchrl.py KIND BATCH STEPS [gradient]`.
 
-KIND is `worldline`, `brax` (TorchRL's BraxEnv without its cache clearing), `brax-default` (as it
-comes), `brax-worlds` (the same environment of Brax through Worldline), or `raw` (Worldline's
-compiled step in a Python loop, without torch).
+KIND is `worldline`, `worldline-euler` (with the Euler integrator, as in Brax's ant), `brax`
+(TorchRL's BraxEnv without its cache clearing), `brax-default` (as it comes), `brax-worlds` (the
+same environment of Brax through Worldline), or `raw` (Worldline's compiled step in a Python loop,
+without torch). With `gradient`, a linear policy acts, and each rollout ends with the gradient of
+the mean reward in its weights, back through all steps.
 """
 
 from __future__ import annotations
@@ -15,34 +17,62 @@ from typing import Any
 from protocol import serve_steps
 
 
-def torchrl_rollout(kind: str, batch: int, steps: int) -> Callable[[], Any]:
-    """Random actions, and every episode that ends followed by the next."""
+def torchrl_rollout(kind: str, batch: int, steps: int, gradient: bool) -> Callable[[], Any]:
+    """A rollout in which every episode that ends is followed by the next."""
     import torch
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    if kind == "worldline":
-        from worldline.bridges.torchrl import WorldlineEnv
-        from worldline.tuning import tune_process
+    env = torchrl_env(kind, batch, gradient)
+    if not gradient:
+        return lambda: env.rollout(steps, break_when_any_done=False)
+    sizes = env.observation_spec["observation"].shape[-1], env.action_spec.shape[-1]
+    policy = torch.nn.Linear(*sizes, bias=False)
+    torch.nn.init.zeros_(policy.weight)
 
-        tune_process()
+    def act(tensordict):  # by this name TorchRL knows what it takes
+        obs = tensordict["observation"].clamp(-10.0, 10.0)
+        tensordict["action"] = torch.tanh(policy(obs))
+        return tensordict
 
-        env: Any = WorldlineEnv("gym/ant", batch_size=[batch], seed=0)
-    elif kind == "brax-worlds":
-        from brax.envs import get_environment
+    def pull() -> None:
+        policy.zero_grad()
+        rollout = env.rollout(steps, act, auto_reset=True, break_when_any_done=False)
+        rollout["next", "reward"].mean().backward()
 
-        from worldline.bridges.brax import BraxWorlds
-        from worldline.bridges.torchrl import WorldlineWrapper
+    return pull
 
-        worlds = BraxWorlds(get_environment("ant"), batch)
-        env = WorldlineWrapper(worlds, batch_size=[batch], seed=0)
-    else:
+
+def torchrl_env(kind: str, batch: int, gradient: bool) -> Any:
+    """The environment of a kind, which passes gradients on or not."""
+    settings = {"batch_size": [batch], "requires_grad": gradient}
+    if kind.startswith("brax") and kind != "brax-worlds":
         from torchrl.envs import BraxEnv
 
         clearing = {} if kind == "brax-default" else {"cache_clear_frequency": False}
-        env = BraxEnv("ant", batch_size=[batch], device="cpu", **clearing)
+        env = BraxEnv("ant", device="cpu", **settings, **clearing)
         env.set_seed(0)
-    return lambda: env.rollout(steps, break_when_any_done=False)
+        return env
+
+    from worldline.bridges.torchrl import WorldlineEnv, WorldlineWrapper
+    from worldline.tuning import tune_process
+
+    if kind == "brax-worlds":
+        from brax.envs import get_environment
+
+        from worldline.bridges.brax import BraxWorlds
+
+        return WorldlineWrapper(BraxWorlds(get_environment("ant"), batch), **settings, seed=0)
+    tune_process()
+    if kind == "worldline":
+        return WorldlineEnv("gym/ant", **settings, seed=0)
+    import mujoco
+
+    import worldline
+
+    task = worldline.make("gym/ant").task
+    task.model.mj.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
+    return WorldlineWrapper(worldline.Worlds(worldline.Env(task), batch), **settings, seed=0)
 
 
 def raw_loop(batch: int, steps: int) -> Callable[[], Any]:
@@ -76,8 +106,12 @@ def raw_loop(batch: int, steps: int) -> Callable[[], Any]:
 def main() -> None:
     """Serves whole rollouts."""
     kind, batch, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    gradient = "gradient" in sys.argv[4:]
     with contextlib.redirect_stdout(sys.stderr):  # Brax says there what it has not found
-        rollout = raw_loop(batch, steps) if kind == "raw" else torchrl_rollout(kind, batch, steps)
+        if kind == "raw":
+            rollout = raw_loop(batch, steps)
+        else:
+            rollout = torchrl_rollout(kind, batch, steps, gradient)
     serve_steps(rollout)
 
 
