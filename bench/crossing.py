@@ -65,8 +65,8 @@ def main(config: CrossingBench) -> None:
                         at_least=0.8 if asked else None,
                     )
                 )
-    results = {"machine": machine(), "config": dataclasses.asdict(config) | {"json": None}}
-    results = {**results, "run": str(config.run), "flat": str(config.flat)}
+    options = {name: str(value) for name, value in dataclasses.asdict(config).items()}
+    results = {"machine": machine(), "config": options}
     save(config.json, {**results, "findings": [found.json() for found in findings]})
     show_findings("Share of episodes that cross their tile without a fall", findings)
 
