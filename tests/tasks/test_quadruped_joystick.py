@@ -12,7 +12,9 @@ from scipy import stats
 
 from worldline.env.env import Env
 from worldline.errors import TaskError
+from worldline.tasks.registry import make
 from worldline.tasks.robot.quadruped import HEIGHT, LEGS, STANCE, QuadrupedJoystick
+from worldline.tasks.terrain import Terrain
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -143,3 +145,18 @@ def test_how_low_it_may_be_is_an_option(start, height, falls):
     low = eqx.tree_at(lambda p: p.qpos, start.physics, start.physics.qpos.at[2].set(height))
     outcome = task.outcome(start.physics, jnp.zeros(12), low, start.memory)
     assert bool(outcome.terminated) == falls
+
+
+@pytest.mark.parametrize(("nose", "falls"), [(-0.05, False), (0.05, True)])
+def test_a_torso_that_runs_into_a_step_has_fallen(nose, falls):
+    """Level, 15 cm above the platform of a pit, with its nose before or in a step of 20 cm."""
+    pit = Terrain(kinds=("stairs_up",), levels=1, tile=4.0, platform=1.0, cell=0.02)
+    env = make("robot/quadruped-joystick", terrain=pit, clearance=0.01)
+    x, y = map(float, env.task.tiles.middle(0.0, 0.0))
+    platform = float(env.task.ground.height(jnp.array([x, y])))
+    qpos = env.model.qpos0.copy()
+    step = 4.0 / 2 - pit.margin - 2 * pit.step_depth  # the lowest of three, from the middle
+    qpos[:3] = x + step + nose - 0.2, y, platform + 0.15 + 0.05
+    physics = env.reset_to(jax.random.key(0), qpos=qpos).physics
+    seen = env.task.above_ground(physics)
+    assert bool(env.task.task._fallen(seen, jnp.ones(3))) == falls

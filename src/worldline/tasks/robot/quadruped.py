@@ -34,6 +34,12 @@ _STANDING = np.tile(np.array(STANCE, np.float32), len(LEGS))
 #: Height of the torso then, m.
 HEIGHT = 0.33
 _FOOT = 0.025
+#: The underside of the torso: points along its left and its right edge, by name.
+_UNDERSIDE = {
+    f"{side} {place}": (x, y, -0.05)
+    for side, y in (("left", 0.08), ("right", -0.08))
+    for place, x in (("front", 0.2), ("middle", 0.0), ("rear", -0.2))
+}
 
 
 def _leg(name: str) -> str:
@@ -58,6 +64,10 @@ def _leg(name: str) -> str:
 
 
 _JOINTS = [f"{leg} {joint}" for leg in LEGS for joint in ("hip", "thigh", "knee")]
+_POINTS = "".join(
+    f'<site name="{name}" pos="{x} {y} {z}" size="0.005"/>'
+    for name, (x, y, z) in _UNDERSIDE.items()
+)
 _SERVOS = "".join(f'<position name="{joint}" joint="{joint}"/>' for joint in _JOINTS)
 
 # Springs with damping hold the joints where the controls say, as the motors of such robots do. Only
@@ -81,7 +91,7 @@ MJCF = f"""
       <camera name="side" mode="trackcom" pos="0.4 -1.6 0.5" xyaxes="1 0.2 0 -0.05 0.25 1"/>
       <geom name="torso" class="touching" type="box" size="0.2 0.08 0.05" mass="6"/>
       <geom class="part" type="box" pos="0.22 0 0.02" size="0.03 0.05 0.03" mass="0.3"/>
-      <site name="imu"/>{"".join(map(_leg, LEGS))}
+      <site name="imu"/>{_POINTS}{"".join(map(_leg, LEGS))}
     </body>
   </worldbody>
   <actuator>{_SERVOS}</actuator>
@@ -165,7 +175,9 @@ class QuadrupedJoystick(WalkingTask):
     """Cost of the squared distance of the joints from the stance, rad^2."""
     fallen_height: float = 0.15
     """Height of the torso's centre above the ground below which it has fallen, m. On stairs this
-    height changes by a step at once; choose a smaller one there."""
+    height changes by a step at once; choose a smaller one there, and a `clearance`."""
+    clearance: float = 0.0
+    """Height of the torso's underside above the ground below which it has fallen, m."""
 
     fields = ("xmat", "site_xpos")  # how the torso is turned, and where the feet are
     camera = {"name": "side"}  # from the side, along with the robot
@@ -322,10 +334,9 @@ class QuadrupedJoystick(WalkingTask):
             + self.jerk_cost * jnp.sum((action - memory.action) ** 2)
             + self.pose_cost * jnp.sum((after.qpos[7:] - _STANDING) ** 2)
         )
-        fallen = (up[2] < 0.5) | (after.qpos[2] < self.fallen_height)
         return Outcome(
             reward=jnp.maximum(worth - cost, 0.0),  # so that to fall soon is never worth while
-            terminated=fallen,
+            terminated=self._fallen(after, up),
             memory=self._next(memory, action),
             metrics={
                 "linear_error": linear_error,
@@ -333,6 +344,13 @@ class QuadrupedJoystick(WalkingTask):
                 "cost": cost,
             },
         )
+
+    def _fallen(self, physics: PhysicsState, up: Array) -> Array:
+        """Whether the torso is tipped over, or at the ground, `()` bool."""
+        points = np.array([self.model.id("site", name) for name in _UNDERSIDE])
+        lowest = physics.fields["site_xpos"][points, 2].min()
+        low = (physics.qpos[2] < self.fallen_height) | (lowest < self.clearance)
+        return (up[2] < 0.5) | low
 
     def _gait(self, physics: PhysicsState, command: Array) -> Array:
         """How well the feet are at the heights of a trot, or on the ground to stand, in [0, 1]."""

@@ -99,7 +99,8 @@ class TrackMotion(Task):
             "discount": 0.99,
             "actor_hidden": (256, 128),
             "critic_hidden": (256, 128),
-            "initial_log_std": -2.0,
+            "initial_log_std": -0.7,
+            "entropy_weight": 0.003,
         },
         "train": {"steps": 5_000_000},
     }
