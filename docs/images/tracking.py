@@ -1,7 +1,8 @@
-"""The pictures of the guide to motion tracking: `python docs/images/tracking.py [RUN]`.
+"""The pictures of the guide to motion tracking: `python docs/images/tracking.py [RUN ...]`.
 
-Without a run: the motions that come with Worldline. With one that you trained: the errors in
-training, and what its policy does from the start of the motion on, below the reference.
+Without a run: the motions that come with Worldline. With those that you trained: the errors in
+training, what each policy does from the start of the motion on, below the reference, and its mean
+errors.
 """
 
 import json
@@ -17,7 +18,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import worldline
+from worldline.report import RunFolder
 from worldline.report.video import render_episode
+from worldline.train.stored import environment_of
 
 HERE = Path(__file__).parent
 #: What is drawn of the errors in training, with its unit and its axis.
@@ -68,7 +71,8 @@ def followed(policy, env):
 
 def learned(folder):
     """How a run learned, and what it does."""
-    env = worldline.make("robot/track-motion", noise_level=0.0)
+    task = environment_of(RunFolder.open(folder)).task.without_noise()
+    env, robot = worldline.Env(task), task.robot
     qpos, metrics = followed(worldline.load_policy(folder), env)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     figure, axes = plt.subplots(1, 3, figsize=(11, 2.6), layout="constrained")
@@ -81,13 +85,16 @@ def learned(folder):
         axis.set(title=title, xlabel="environment steps", ylim=(0, None))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(HERE / "tracking-curves.png", dpi=110)
-    shown = [strip(env.task, rows) for rows in (env.task.reference.qpos[1:], np.asarray(qpos))]
-    imageio.imwrite(HERE / "tracking-learned.png", np.concatenate(shown))
+    figure.savefig(HERE / f"tracking-curves-{robot}.png", dpi=110)
+    shown = [strip(task, rows) for rows in (task.reference.qpos[1:], np.asarray(qpos))]
+    imageio.imwrite(HERE / f"tracking-learned-{robot}.png", np.concatenate(shown))
+    for name, values in metrics.items():
+        if name.startswith("error/"):
+            print(f"{robot} {name} {float(values.mean()):.3f}, at most {float(values.max()):.3f}")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        learned(Path(sys.argv[1]))
-    else:
+    for run in sys.argv[1:]:
+        learned(Path(run))
+    if not sys.argv[1:]:
         motions()

@@ -175,9 +175,10 @@ class QuadrupedJoystick(WalkingTask):
     """Cost of the squared distance of the joints from the stance, rad^2."""
     fallen_height: float = 0.15
     """Height of the torso's centre above the ground below which it has fallen, m. On stairs this
-    height changes by a step at once; choose a smaller one there, and a `clearance`."""
-    clearance: float = 0.0
-    """Height of the torso's underside above the ground below which it has fallen, m."""
+    height changes by a step at once; choose a smaller one there."""
+    clearance: float | None = None
+    """Height of the torso's underside above the ground below which it has fallen, m. On stairs it
+    has then fallen, too, when its nose meets a step. None: only `fallen_height` counts."""
 
     fields = ("xmat", "site_xpos")  # how the torso is turned, and where the feet are
     camera = {"name": "side"}  # from the side, along with the robot
@@ -347,10 +348,11 @@ class QuadrupedJoystick(WalkingTask):
 
     def _fallen(self, physics: PhysicsState, up: Array) -> Array:
         """Whether the torso is tipped over, or at the ground, `()` bool."""
+        fallen = (up[2] < 0.5) | (physics.qpos[2] < self.fallen_height)
+        if self.clearance is None:
+            return fallen
         points = np.array([self.model.id("site", name) for name in _UNDERSIDE])
-        lowest = physics.fields["site_xpos"][points, 2].min()
-        low = (physics.qpos[2] < self.fallen_height) | (lowest < self.clearance)
-        return (up[2] < 0.5) | low
+        return fallen | (physics.fields["site_xpos"][points, 2].min() < self.clearance)
 
     def _gait(self, physics: PhysicsState, command: Array) -> Array:
         """How well the feet are at the heights of a trot, or on the ground to stand, in [0, 1]."""
