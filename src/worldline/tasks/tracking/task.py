@@ -99,7 +99,7 @@ class TrackMotion(Task):
             "discount": 0.99,
             "actor_hidden": (256, 128),
             "critic_hidden": (256, 128),
-            "initial_log_std": -0.7,
+            "initial_log_std": -1.4,
             "entropy_weight": 0.003,
         },
         "train": {"steps": 5_000_000},

@@ -1,0 +1,94 @@
+"""The pictures of `examples/terrain.py`: `python docs/images/terrain_learned.py EXPLORING RUN`.
+
+How the levels grew in its two trainings, and the robot that walks up stairs of 10 cm.
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import imageio.v3 as imageio
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import mujoco
+import numpy as np
+
+import worldline
+from worldline.report import RunFolder
+from worldline.train.stored import environment_of
+from worldline.variation import Context
+
+HERE = Path(__file__).parent
+#: What is drawn of the training, with its title.
+CURVES = {"train/terrain_level": "level at the start of an episode", "train/return": "return"}
+#: Straight ahead, m/s, for so many control steps, in so many worlds.
+SPEED, STEPS, WORLDS = 0.6, 500, 16
+SIZE = 420, 560
+
+
+def curves(*runs: Path) -> None:
+    """How the levels and the returns grew, each point the mean of 20 updates."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
+    begin = 0
+    for run, colour in zip(runs, ("tab:blue", "tab:orange"), strict=True):
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for axis, (name, title) in zip(axes, CURVES.items(), strict=True):
+            points = np.array([(begin + row["step"], row[name]) for row in rows if name in row])
+            points = points[: len(points) // 20 * 20].reshape(-1, 20, 2).mean(axis=1)
+            axis.plot(*points.T, color=colour)
+            axis.set(title=title, xlabel="environment steps", ylim=(0, None))
+            axis.grid(alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+        begin += rows[-1]["step"]
+    figure.savefig(HERE / "terrain-curves.png", dpi=110)
+
+
+def walked(run: Path, kind: str, level: int) -> tuple[mujoco.MjModel, np.ndarray]:
+    """The model, and the configurations `(T, nq)` of the robot that came furthest."""
+    task = environment_of(RunFolder.open(run)).task.plain
+    steady = {"slowest": (SPEED, 0.0, 0.0), "fastest": (SPEED, 0.0, 0.0)}
+    task = dataclasses.replace(task, **steady, stand_probability=0.0, command_time=1000.0)
+    env = worldline.Env(task, context=Context(["terrain_level", "terrain_kind"], visible=()))
+    worlds, policy = worldline.Worlds(env, WORLDS, STEPS + 1), worldline.load_policy(run)
+    tile = {"terrain_level": level + 0.5, "terrain_kind": task.terrain.kinds.index(kind) + 0.5}
+    context = {name: jnp.full(WORLDS, value) for name, value in tile.items()}
+    state = worlds.reset(jax.random.key(0), context=context)
+
+    def step(state, _):
+        state, result = worlds.step(state, policy(state.obs))
+        return state, (state.env.physics.qpos, result.terminated)
+
+    qpos, fell = jax.jit(lambda s: jax.lax.scan(step, s, length=STEPS)[1])(state)
+    qpos, upright = np.asarray(qpos), ~np.asarray(fell).any(axis=0)
+    way = np.abs(qpos[..., :2] - qpos[0, :, :2]).max(axis=-1)
+    end = task.terrain.tile / 2 - task.terrain.margin
+    steps = (way < end).sum(axis=0)  # until it has crossed its tile
+    best = int(np.argmin(np.where(upright, steps, STEPS + 1)))
+    return env.model.mj, qpos[: steps[best], best]
+
+
+def strip(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
+    """Eight frames from behind on the right, in two rows."""
+    model.geom_rgba[model.geom_bodyid == 0] = [0.78, 0.76, 0.71, 1]
+    w, x, y, z = qpos[len(qpos) // 2, 3:7]
+    camera, frames = mujoco.MjvCamera(), []
+    camera.azimuth = np.degrees(np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))) + 40
+    camera.distance, camera.elevation = 2.2, -25.0
+    data = mujoco.MjData(model)
+    with mujoco.Renderer(model, *SIZE) as renderer:
+        for row in np.linspace(0, len(qpos) - 1, 8).astype(int):
+            data.qpos[:] = qpos[row]
+            mujoco.mj_forward(model, data)
+            camera.lookat[:] = data.qpos[:3]
+            renderer.update_scene(data, camera)
+            frames.append(renderer.render())
+    rows = [np.concatenate(frames[:4], axis=1), np.concatenate(frames[4:], axis=1)]
+    return np.concatenate(rows)
+
+
+if __name__ == "__main__":
+    exploring, run = map(Path, sys.argv[1:])
+    curves(exploring, run)
+    imageio.imwrite(HERE / "terrain-stairs.png", strip(*walked(run, "stairs_up", 4)))
