@@ -65,7 +65,7 @@ def _leg(name: str) -> str:
 
 _JOINTS = [f"{leg} {joint}" for leg in LEGS for joint in ("hip", "thigh", "knee")]
 _POINTS = "".join(
-    f'<site name="{name}" pos="{x} {y} {z}" size="0.005"/>'
+    f'<site name="{name}" pos="{x} {y} {z}" size="0.005" group="4"/>'
     for name, (x, y, z) in _UNDERSIDE.items()
 )
 _SERVOS = "".join(f'<position name="{joint}" joint="{joint}"/>' for joint in _JOINTS)
