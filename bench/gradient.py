@@ -96,7 +96,8 @@ def _worker(name: str, arguments: argparse.Namespace) -> StepWorker:
     """A process that takes gradients, one a step."""
     sizes = [str(arguments.worlds), str(arguments.steps)]
     if name == PEER:
-        command = [peer_python("brax"), str(PEERS / "gradient_brax.py"), *sizes]
+        worker = str(PEERS / "step_torchrl.py")
+        command = [peer_python("brax"), worker, "brax", *sizes, "gradient"]
     else:
         command = [sys.executable, str(PEERS / "gradient_worldline.py"), *sizes, *OURS[name]]
     return StepWorker(command, 1, arguments.seconds)
