@@ -139,7 +139,7 @@ def plan(
                     interval=budget / config.policies,
                     started=0.0,
                     settings=our_settings(task) if worker.peer else None,
-                    task_options={} if worker.peer else dict(course.task_options),
+                    task_options={**course.rewards, **({} if worker.peer else course.task_options)},
                     ppo={} if worker.peer else dict(course.ppo),
                     domain=worker.domain,
                 )

@@ -47,6 +47,11 @@ def envpool_name(task: str) -> str:
     return GYMNASIUM.get(task) or f"MuJoCoPlayground/{ENVPOOL[task]}-v1"
 
 
+def envpool_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Constants of the reward of one of our tasks, by EnvPool's names."""
+    return {name.replace("_weight", "_scale"): value for name, value in options.items()}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """PPO's settings, in the terms that all libraries share."""
@@ -148,7 +153,7 @@ class Job:
     folder: str = ""
     """Where a worker of `robots` keeps its policies."""
     task_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Of the task in which our worker of `robots` trains."""
+    """Of the task in which a worker of `robots` trains."""
     ppo: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Our worker of `robots` replaces the task's own settings of PPO by these."""
     domain: str = ""

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import envpool
 import numpy as np
 import torch
-from protocol import EPISODES, Job, LearningRate, Settings, Trial, envpool_name
+from protocol import EPISODES, Job, LearningRate, Settings, Trial, envpool_name, envpool_options
 from torch import Tensor, nn
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
@@ -112,6 +112,7 @@ class Trainer:
             num_envs=settings.num_envs,
             num_threads=ENV_THREADS,
             seed=job.seed,
+            **envpool_options(job.task_options),
         )
         space = self.envs.action_space
         self.low, self.high = space.low, space.high

@@ -44,6 +44,16 @@ TIPPED = """
   </worldbody>
 </mujoco>"""
 
+#: A cylinder comes down on both of its ends, and one stands.
+CYLINDERS = """
+<mujoco>
+  <worldbody>
+    <geom type="plane" size="5 5 1" euler="2 1 0"/>
+    <body pos="0 0 0.09" euler="82 20 0"><freejoint/> <geom type="cylinder" size="0.1 0.2"/></body>
+    <body pos="1 0 0.2"><freejoint/> <geom type="cylinder" size="0.1 0.2"/></body>
+  </worldbody>
+</mujoco>"""
+
 #: The first servo is stronger than its limit allows, the second is not.
 AT_LIMIT = """
 <mujoco>
@@ -98,10 +108,38 @@ GYROSCOPE = """
   </worldbody>
 </mujoco>"""
 
+#: Springs, dampers, the compensation of gravity and a fluid: MJX leaves out all of them where
+#: springs or dampers are switched off.
+PASSIVE = """
+<mujoco>
+  <option density="2" viscosity="0.5"/>
+  <worldbody>
+    <body gravcomp="0.7">
+      <joint name="a" stiffness="30" damping="2" springref="0.5"/>
+      <geom type="box" size="0.5 0.02 0.02"/>
+    </body>
+    <body pos="0 1 0"><joint name="b" damping="3"/> <geom type="box" size="0.5 0.02 0.02"/></body>
+  </worldbody>
+  <tendon>
+    <fixed stiffness="20" damping="1" springlength="0.3"><joint joint="b" coef="1"/></fixed>
+  </tendon>
+</mujoco>"""
+WITHOUT_SPRINGS = PASSIVE.replace("<option", '<option><flag spring="disable"/></option> <option')
+WITHOUT_DAMPERS = WITHOUT_SPRINGS.replace('spring="disable"', 'damper="disable"')
+WITHOUT_BOTH = WITHOUT_SPRINGS.replace("<flag", '<flag damper="disable"')
+
+
+def _dry_fast(scene: str) -> str:
+    """Without the fluid, which MJX lacks under `implicitfast`."""
+    return scene.replace('density="2" viscosity="0.5"', 'integrator="implicitfast"')
+
+
 SCENES = {
     "tumbling": TUMBLING,
     "steep": STEEP,
     "tipped": TIPPED,
+    "cylinders": CYLINDERS,
+    "cylinders, elliptic": CYLINDERS.replace("<worldbody", '<option cone="elliptic"/> <worldbody'),
     "at limit": AT_LIMIT,
     "joint at limit": JOINT_AT_LIMIT,
     "tendon at limit": TENDON_AT_LIMIT,
@@ -109,6 +147,12 @@ SCENES = {
     "fingers": FINGERS,
     "fingers, RK4": FINGERS.replace("implicitfast", "RK4"),
     "gyroscope": GYROSCOPE,
+    "passive": PASSIVE,
+    "without springs": WITHOUT_SPRINGS,
+    "without dampers": WITHOUT_DAMPERS,
+    "without both": WITHOUT_BOTH,
+    "without springs, implicitfast": _dry_fast(WITHOUT_SPRINGS),
+    "without dampers, implicitfast": _dry_fast(WITHOUT_DAMPERS),
 }
 
 

@@ -139,11 +139,12 @@ class ArrayPhysics(Physics):
         mj = self.model.mj
         if "ctrl" not in given or mj.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL:
             return {}
-        low, high = variation.get("actuator_ctrlrange", jnp.asarray(mj.actuator_ctrlrange)).T
         ctrl, limited = given["ctrl"], mj.actuator_ctrllimited != 0
+        bounds = variation.get("actuator_ctrlrange", mj.actuator_ctrlrange)
+        low, high = jnp.asarray(bounds, ctrl.dtype).T
         # Not `clip`: a control at its limit keeps its derivative.
-        ctrl = jnp.where(limited & (ctrl < low), low.astype(ctrl.dtype), ctrl)
-        return {"ctrl": jnp.where(limited & (ctrl > high), high.astype(ctrl.dtype), ctrl)}
+        ctrl = jnp.where(limited & (ctrl < low), low, ctrl)
+        return {"ctrl": jnp.where(limited & (ctrl > high), high, ctrl)}
 
     def _state(
         self, world: Arrays, held: Arrays, variation: Variation, derived: Arrays

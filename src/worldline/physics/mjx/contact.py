@@ -1,4 +1,4 @@
-"""MJX's collisions, with capsules and boxes on planes as MuJoCo has them."""
+"""MJX's collisions, with capsules, cylinders and boxes on planes as MuJoCo has them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from worldline.physics.mjx.source import mjx, mjx_collision, mjx_math, with_globals
+from worldline.physics.mjx.source import (
+    mjx,
+    mjx_collision,
+    mjx_io,
+    mjx_math,
+    with_globals,
+    with_names,
+)
 from worldline.types import Array
 
 _PLANE_CAPSULE = (mjx.GeomType.PLANE, mjx.GeomType.CAPSULE)
+_PLANE_CYLINDER = (mjx.GeomType.PLANE, mjx.GeomType.CYLINDER)
 _PLANE_BOX = (mjx.GeomType.PLANE, mjx.GeomType.BOX)
 _plane_capsule = mjx_collision._COLLISION_FUNC[_PLANE_CAPSULE]
 
@@ -37,6 +45,39 @@ def _capsule_on_plane(
     return dist, pos, jnp.repeat(frame, _plane_capsule.ncon, axis=0)
 
 
+def _cylinder_on_plane(
+    model: mjx.Model, data: mjx.Data, key: Any, geom: Array
+) -> tuple[Array, Array, Array]:
+    """The contacts of each cylinder with a plane, as MuJoCo's: the lowest point of each end, and
+    two more of the edge of the lower end.
+
+    MJX leaves out the lowest point of the higher end of a cylinder that is tilted, however deep.
+    """
+    del key
+    plane, cylinder = geom.T
+    normal = data.geom_xmat[plane][:, :, 2]
+    points = jax.vmap(_on_edges)(normal, data.geom_xmat[cylinder], model.geom_size[cylinder])
+    points += data.geom_xpos[cylinder][:, None]
+    above = points - data.geom_xpos[plane][:, None]
+    dist = jnp.sum(above * normal[:, None], axis=-1, keepdims=True)
+    position = points - 0.5 * dist * normal[:, None]
+    frame = jax.vmap(mjx_math.make_frame)(normal)
+    return dist.ravel(), position.reshape(-1, 3), jnp.repeat(frame, 4, axis=0)
+
+
+def _on_edges(normal: Array, turn: Array, size: Array) -> Array:
+    """Those four points of a cylinder, from its middle, `(4, 3)`, m."""
+    axis = turn[:, 2]
+    down = jnp.dot(axis, normal)
+    axis, down = jnp.where(down > 0, -axis, axis), -jnp.abs(down)  # towards the plane
+    lowest, length = mjx_math.normalize_with_norm(axis * down - normal)
+    lowest = size[0] * jnp.where(length < 1e-12, turn[:, 0], lowest)  # upright: any will do
+    end = size[1] * axis
+    side = size[0] * np.sqrt(0.75) * mjx_math.normalize(jnp.cross(lowest, end))
+    between = end - 0.5 * lowest
+    return jnp.stack([end + lowest, lowest - end, between + side, between - side])
+
+
 def _box_on_plane(
     model: mjx.Model, data: mjx.Data, key: Any, geom: Array
 ) -> tuple[Array, Array, Array]:
@@ -58,11 +99,19 @@ def _box_on_plane(
 
 
 _capsule_on_plane.ncon = _plane_capsule.ncon  # type: ignore[attr-defined] # MJX asks for it
+_cylinder_on_plane.ncon = 4  # type: ignore[attr-defined]
 _box_on_plane.ncon = len(_CORNERS)  # type: ignore[attr-defined]
 _COLLIDERS = {
     **mjx_collision._COLLISION_FUNC,
     _PLANE_CAPSULE: _capsule_on_plane,
+    _PLANE_CYLINDER: _cylinder_on_plane,
     _PLANE_BOX: _box_on_plane,
 }
 #: MJX's collisions, with these colliders.
 collision = with_globals(mjx_collision.collision, _COLLISION_FUNC=_COLLIDERS)
+#: The dimensions of all contacts that these may find in a model.
+make_condim = with_globals(mjx_collision.make_condim, _COLLISION_FUNC=_COLLIDERS)
+#: MJX's data of a model, with room for them.
+make_data = with_globals(
+    mjx_io._make_data_jax, collision_driver=with_names(mjx_collision, make_condim=make_condim)
+)

@@ -15,7 +15,8 @@ from worldline.errors import ModelError
 from worldline.model import Model
 from worldline.physics.base import FORCES, NOTHING, VELOCITIES, Reads
 from worldline.physics.compat import FLUID, accepted, has_actuator, lacks
-from worldline.physics.mjx.source import DataJAX, lenient, mjx, mjx_collision
+from worldline.physics.mjx.contact import make_condim, make_data
+from worldline.physics.mjx.source import DataJAX, lenient, mjx
 
 #: Fields of MjModel on which MuJoCo acts and MJX does not; zero in a model that does without them.
 OVERLOOKED = (
@@ -70,7 +71,7 @@ def converted(model: Model, varied: Iterable[str]) -> mjx.Model:
     with _refusals():
         taken = accepted(model.mj, "mjx", _HARMLESS, _ASKED_IF_ZERO, varied)
         made = mjx.put_model(taken)
-        dims = mjx_collision.make_condim(taken)
+        dims = make_condim(taken)
         if (dims > 1).any():
             return made
         if not dims.size:  # MJX's sensors of contacts fail; those of other types it leaves at zero
@@ -88,7 +89,7 @@ def empty_data(model: Model, varied: Iterable[str]) -> mjx.Data:
         ModelError: the model has something that MJX lacks.
     """
     with _refusals():
-        return mjx.make_data(accepted(model.mj, "mjx", _HARMLESS, _ASKED_IF_ZERO, varied))
+        return make_data(accepted(model.mj, "mjx", _HARMLESS, _ASKED_IF_ZERO, varied))
 
 
 def check_fields(model: Model, names: Iterable[str]) -> None:

@@ -48,7 +48,9 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     from mujoco.mjx._src import constraint as mjx_constraint
     from mujoco.mjx._src import derivative as mjx_derivative
     from mujoco.mjx._src import forward as mjx_forward
+    from mujoco.mjx._src import io as mjx_io
     from mujoco.mjx._src import math as mjx_math
+    from mujoco.mjx._src import passive as mjx_passive
     from mujoco.mjx._src import scan as mjx_scan
     from mujoco.mjx._src import smooth as mjx_smooth
     from mujoco.mjx._src import solver as mjx_solver
@@ -63,7 +65,9 @@ __all__ = [
     "mjx_constraint",
     "mjx_derivative",
     "mjx_forward",
+    "mjx_io",
     "mjx_math",
+    "mjx_passive",
     "mjx_scan",
     "mjx_smooth",
     "mjx_solver",

@@ -1,8 +1,8 @@
 """MJX's step as MuJoCo's own, with a solver that is differentiated implicitly.
 
 All of it is MJX's code, but for the parts whose result or derivative differs from MuJoCo's:
-contacts (`mjx.contact`), constraints (`mjx.constraint`), inertia (`mjx.inertia`), the solver
-(`mjx.solver`), and here the integrators. The differences are those that
+contacts (`mjx.contact`), constraints (`mjx.constraint`), inertia (`mjx.inertia`), passive forces
+(`mjx.passive`), the solver (`mjx.solver`), and here the integrators. The differences are those that
 `tests/physics/test_mjx_step.py` and `tests/physics/test_every_field.py` show.
 """
 
@@ -20,6 +20,7 @@ from worldline.physics.mjx.constraint import make_constraint
 from worldline.physics.mjx.contact import collision
 from worldline.physics.mjx.inertia import coupled, tendon_armature
 from worldline.physics.mjx.motion import displaced, integrate
+from worldline.physics.mjx.passive import passive
 from worldline.physics.mjx.solver import SOLUTION, solve
 from worldline.physics.mjx.source import (
     mjx,
@@ -27,6 +28,7 @@ from worldline.physics.mjx.source import (
     mjx_constraint,
     mjx_derivative,
     mjx_forward,
+    mjx_passive,
     mjx_smooth,
     mjx_support,
     with_globals,
@@ -46,6 +48,9 @@ _fwd_position = with_globals(
     constraint=with_names(mjx_constraint, make_constraint=make_constraint),
     smooth=with_names(mjx_smooth, tendon_armature=tendon_armature),
 )
+_fwd_velocity = with_globals(
+    mjx_forward.fwd_velocity, passive=with_names(mjx_passive, passive=passive)
+)
 _advance = with_globals(mjx_forward._advance, _integrate_pos=integrate)
 
 
@@ -60,7 +65,7 @@ def forward(model: mjx.Model, data: mjx.Data) -> mjx.Data:
 def refresh(model: mjx.Model, data: mjx.Data) -> mjx.Data:
     """`mj_step1` without controls: what follows from positions and velocities, with sensors."""
     data = mjx.sensor_pos(model, _fwd_position(model, data))
-    return mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
+    return mjx.sensor_vel(model, _fwd_velocity(model, data))
 
 
 def _implicit(model: mjx.Model, data: mjx.Data) -> mjx.Data:
@@ -248,12 +253,17 @@ def _rate_of(model: mjx.Model, moved: Array, qvel: Array) -> Array:
     return qvel.at[dofs].set(w + 0.5 * across + c * jnp.cross(u, across))
 
 
-_one_pass = with_globals(
-    mjx_forward.step,
-    forward=forward,
-    euler=with_globals(mjx_forward.euler, _advance=_advance),
-    implicit=_implicit,
-)
+def _euler(model: mjx.Model, data: mjx.Data) -> mjx.Data:
+    """Semi-implicit Euler. MJX dampens implicitly even where dampers are switched off."""
+    flags = model.opt.disableflags
+    if flags & mjx.DisableBit.DAMPER:
+        flags |= mjx.DisableBit.EULERDAMP
+        model = model.replace(opt=model.opt.replace(disableflags=flags))
+    return _mjx_euler(model, data)
+
+
+_mjx_euler = with_globals(mjx_forward.euler, _advance=_advance)
+_one_pass = with_globals(mjx_forward.step, forward=forward, euler=_euler, implicit=_implicit)
 
 
 def step(model: mjx.Model, data: mjx.Data) -> mjx.Data:
