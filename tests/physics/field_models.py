@@ -129,7 +129,7 @@ MODELS = {
         '<tendon><spatial name="t" stiffness="9" damping=".5" frictionloss=".1" '
         'limited="true" range="0 .68" margin=".01" springlength=".1 .3"><site site="a"/>'
         '<geom geom="pulley"/><site site="w"/></spatial></tendon>'
-        '<actuator><position tendon="t" kp="3"/></actuator>',
+        '<actuator><position tendon="t" kp="30"/></actuator>',
     ),
     "fixed tendon": _mjcf(
         _link("a", "0 0 1", "", _link("b", ".4 0 0")),
