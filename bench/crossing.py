@@ -85,11 +85,10 @@ def crossed(config: CrossingBench, task: Any, policy: Policy, kind: int, level: 
     import worldline
     from worldline.variation import Context
 
-    # The task with one command for all of the time, in the full model.
+    # The task with one command for all of the time.
     ahead = (config.speed, 0.0, 0.0)
     steady = {"slowest": ahead, "fastest": ahead, "stand_probability": 0.0}
-    full = {"command_time": 10 * config.seconds, "fast": False}
-    task = dataclasses.replace(task, **steady, **full)
+    task = dataclasses.replace(task, **steady, command_time=10 * config.seconds)
     env = worldline.Env(task, context=Context(["terrain_level", "terrain_kind"], visible=()))
     number, steps = config.episodes, round(config.seconds / task.control_timestep)
     worlds = worldline.Worlds(env, number, steps + 1)

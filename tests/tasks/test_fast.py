@@ -9,20 +9,14 @@ from worldline.tasks.playground import legged
 from worldline.tasks.registry import load_task
 from worldline.train.options import with_task_options
 
-#: One task of each robot with legs of MuJoCo Playground.
+#: One task of each robot with legs.
 ROBOTS = [
-    f"playground/{name}"
-    for name in (
-        "go1-joystick-flat", "spot-flat", "spot-gait-tracking", "barkour-joystick",
-        "g1-joystick-flat", "t1-joystick-flat", "berkeley-joystick-flat", "apollo-joystick-flat",
-        "op3-joystick", "h1-joystick-gait-tracking",
-    )
+    "go1-joystick-flat", "spot-flat", "spot-gait-tracking", "barkour-joystick", "g1-joystick-flat",
+    "t1-joystick-flat", "berkeley-joystick-flat", "apollo-joystick-flat", "op3-joystick",
+    "h1-joystick-gait-tracking",
 ]  # fmt: skip
-#: What also lies on the ground, or falls on its torso.
-LYING = [
-    "playground/go1-getup", "playground/go1-handstand", "playground/spot-getup",
-    "robot/quadruped-joystick",
-]  # fmt: skip
+#: What lies on the ground.
+LYING = ["go1-getup", "go1-handstand", "spot-getup"]
 #: Objects whose names and order must not change.
 NAMED = ("body", "joint", "geom", "site", "actuator", "sensor")
 #: Constants that stay.
@@ -34,7 +28,7 @@ SAME = (
 
 def both(name):
     """The full model and the fast one."""
-    return [load_task(name, fast=fast).model.mj for fast in (False, True)]
+    return [load_task(f"playground/{name}", fast=fast).model.mj for fast in (False, True)]
 
 
 def feet_of(task):
@@ -57,7 +51,7 @@ def test_the_fast_model_is_the_same_robot(name):
     for field in SAME:
         np.testing.assert_array_equal(getattr(full, field), getattr(fast, field), field)
     assert 1.5 * full.opt.timestep < fast.opt.timestep <= 2.5 * full.opt.timestep
-    control = load_task(name).control_timestep
+    control = load_task(f"playground/{name}").control_timestep
     assert control / fast.opt.timestep == pytest.approx(round(control / fast.opt.timestep))
     assert fast.opt.iterations == 2
     assert fast.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL
@@ -65,7 +59,7 @@ def test_the_fast_model_is_the_same_robot(name):
 
 @pytest.mark.parametrize("name", ROBOTS)
 def test_a_fast_robot_touches_with_feet_alone(name):
-    task = load_task(name, fast=True)
+    task = load_task(f"playground/{name}", fast=True)
     model, feet = task.model.mj, feet_of(task)
     data = mujoco.MjData(model)
     touched = set()
@@ -99,7 +93,7 @@ def test_the_default_is_the_scene_as_published(name, monkeypatch):
         raise AssertionError("make_fast was called")
 
     monkeypatch.setattr(legged, "make_fast", never)
-    task = load_task(name)
+    task = load_task(f"playground/{name}")
     ours, file = task.model.mj, mujoco.MjModel.from_xml_path(str(task.path))
     for field in ("geom_contype", "geom_conaffinity", "pair_geom1", "pair_geom2", "body_mass"):
         np.testing.assert_array_equal(getattr(ours, field), getattr(file, field))
@@ -107,7 +101,7 @@ def test_the_default_is_the_scene_as_published(name, monkeypatch):
         assert getattr(ours.opt, field) == getattr(file.opt, field)
     assert ours.opt.timestep == task.physics_timestep
     with pytest.raises(AssertionError, match="make_fast was called"):
-        load_task(name, fast=True).mjcf()
+        load_task(f"playground/{name}", fast=True).mjcf()
 
 
 def test_a_policy_of_the_fast_model_is_evaluated_in_the_full_one():

@@ -20,8 +20,8 @@ from worldline.env.task import Outcome
 from worldline.model import Model
 from worldline.physics.base import PhysicsState
 from worldline.settings import NotNegative, Positive
-from worldline.tasks.fast import make_fast
 from worldline.tasks.playground.assets import scene
+from worldline.tasks.playground.fast import make_fast
 from worldline.tasks.terrain.walking import WalkingTask
 from worldline.types import Array, ArrayLike, Key, PyTree
 

@@ -12,7 +12,6 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 
 from worldline.env.mirror import Symmetry
@@ -23,7 +22,6 @@ from worldline.env.task import Outcome, Start
 from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
 from worldline.settings import Number
-from worldline.tasks.fast import make_fast
 from worldline.tasks.terrain.walking import WalkingTask
 from worldline.types import Array, Key
 
@@ -182,10 +180,6 @@ class QuadrupedJoystick(WalkingTask):
     """Height of the torso's underside above the ground below which it has fallen, m. On stairs it
     has then fallen, too, when its nose meets a step. None: only `fallen_height` counts."""
 
-    fast: bool = False
-    """Train in a cheaper model: steps twice as long, and two iterations of the solver. Names, sizes
-    and masses are the same: evaluate the policy in the full model."""
-
     fields = ("xmat", "site_xpos")  # how the torso is turned, and where the feet are
     camera = {"name": "side"}  # from the side, along with the robot
 
@@ -195,12 +189,9 @@ class QuadrupedJoystick(WalkingTask):
                 f"slowest is {self.lowest_command}, in part above fastest, which is {self.fastest}"
             )
 
-    def mjcf(self) -> mujoco.MjSpec:
-        """The text above, made cheaper where `fast` asks for it."""
-        spec = mujoco.MjSpec.from_string(MJCF)
-        if self.fast:
-            make_fast(spec, self.control_timestep, longer=2.0)
-        return spec
+    def mjcf(self) -> str:
+        """The text above."""
+        return MJCF
 
     def start(self, key: Key) -> Start:
         """Standing, with noise, headed anywhere; a first command."""

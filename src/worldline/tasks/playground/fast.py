@@ -1,8 +1,7 @@
 """A cheaper model of a robot with legs, in which to train: `fast=True`.
 
-It takes longer steps, its solver takes few iterations, and where nothing else has to touch the
-ground, only its feet do. Names, sizes and masses are those of the full model, so its policy runs
-there unchanged.
+It touches the ground with its feet alone, takes longer steps, and its solver few iterations. Names,
+sizes and masses are those of the full model, so its policy runs there unchanged.
 """
 
 from __future__ import annotations
