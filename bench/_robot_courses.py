@@ -49,8 +49,8 @@ class Course:
 _ERRORS = ("linear", "angular")
 #: How robots with legs are trained.
 _LEGS: dict[str, Any] = {"task_options": {"fast": True}, "ppo": {"symmetry": True}}
-#: With Playground's own width (0.25) and weights (1, 0.5), a robot that stands is paid almost as
-#: well as one that walks at half the speed, and learns to walk late.
+#: A quarter of a speed of 1 m/s is worth half of the reward for following it; with Playground's own
+#: width, 0.25, it is worth 11%, and the robot learns late to walk.
 _FOLLOW = {
     "tracking_sigma": 0.8,
     "tracking_lin_vel_weight": 2.0,
