@@ -98,12 +98,12 @@ def contenders(
     return found
 
 
-def our_settings(task: str) -> Settings:
-    """Ours for a task, in the terms that all libraries share."""
+def our_settings(task: str, **replaced: Any) -> Settings:
+    """Ours for a task, some of them replaced, in the terms that all libraries share."""
     from worldline.learn.ppo import PPOConfig
     from worldline.tasks.registry import task_class
 
-    ours = PPOConfig(**task_class(task).defaults.get("ppo", {}))
+    ours = PPOConfig(**{**task_class(task).defaults.get("ppo", {}), **replaced})
     return Settings(
         num_envs=ours.num_worlds,
         num_steps=ours.unroll_length,

@@ -34,7 +34,7 @@ from _harness import (
 )
 from _robot_courses import COURSES, Course, Robot
 from _trials import UNFINISHED, evaluations, our_settings
-from peers.protocol import Job
+from peers.protocol import Job, Settings
 from worldline.tuning import tune_process
 
 Part: TypeAlias = Literal["learning", "peer", "robustness"]
@@ -42,6 +42,8 @@ Part: TypeAlias = Literal["learning", "peer", "robustness"]
 #: The task whose policies are tried in other worlds, and how they are trained.
 SHIFTED = "playground/go1-joystick-flat"
 RANDOMISED = "worldline, domain playground"
+#: EnvPool has a model for each simulation, 50 MB of a Go1: 512 of them need 26 GB.
+MOST_SIMULATIONS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,13 +140,23 @@ def plan(
                     budget=budget,
                     interval=budget / config.policies,
                     started=0.0,
-                    settings=our_settings(task) if worker.peer else None,
+                    settings=peer_settings(task, course) if worker.peer else None,
                     task_options={**course.rewards, **({} if worker.peer else course.task_options)},
                     ppo={} if worker.peer else dict(course.ppo),
                     domain=worker.domain,
                 )
-                run = Run(task, worker.name, seed, dataclasses.asdict(job))
+                terms = dataclasses.asdict(job) | ({"shifted": True} if worker.shifted else {})
+                run = Run(task, worker.name, seed, terms)
                 yield run, functools.partial(train, worker, job, run)
+
+
+def peer_settings(task: Robot, course: Course) -> Settings:
+    """Ours, with as many steps in an update, of no more simulations than EnvPool has room for."""
+    ours = our_settings(task, **course.ppo)
+    fewer = math.ceil(ours.num_envs / MOST_SIMULATIONS)
+    return dataclasses.replace(
+        ours, num_envs=ours.num_envs // fewer, num_steps=ours.num_steps * fewer
+    )
 
 
 @dataclasses.dataclass(frozen=True)
