@@ -49,7 +49,7 @@ CYLINDERS = """
 <mujoco>
   <worldbody>
     <geom type="plane" size="5 5 1" euler="2 1 0"/>
-    <body pos="0 0 0.09" euler="82 20 0"><freejoint/> <geom type="cylinder" size="0.1 0.2"/></body>
+    <body pos="0 0 0.05" euler="82 20 0"><freejoint/> <geom type="cylinder" size="0.1 0.2"/></body>
     <body pos="1 0 0.2"><freejoint/> <geom type="cylinder" size="0.1 0.2"/></body>
   </worldbody>
 </mujoco>"""
@@ -188,6 +188,21 @@ def one_step(
         return after.qpos, after.qvel
 
     return step(qpos, qvel, ctrl)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_controls_stay_within_limits_that_vary(double: bool) -> None:
+    model = Model(AT_LIMIT.replace('kp="50"', 'kp="50" ctrlrange="-1 1"'))
+    limits = np.float32([[0, 0], [-0.25, 0.25]])
+    plain = mujoco.MjData(model.mj)
+    plain.ctrl[1] = limits[1, 1]
+    mujoco.mj_step(model.mj, plain)
+    with jax.enable_x64(double):
+        physics, zero = MjxPhysics(model), jnp.zeros(model.nv)
+        given = {"ctrl": jnp.array([0.0, 5.0])}
+        start = physics.start(zero, zero, {"actuator_ctrlrange": jnp.asarray(limits)}, {})
+        qvel = jax.jit(physics.step, static_argnums=2)(start, given, 1).qvel
+    np.testing.assert_allclose(qvel, plain.qvel, atol=1e-6)
 
 
 def test_a_contact_of_bodies_that_cannot_move_has_no_cost() -> None:
