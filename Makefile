@@ -82,7 +82,7 @@ nightly: test parity
 	$(MAKE) core FILES=1
 	WORLDLINE_ELSEWHERE=1 $(MAKE) fast
 	$(PARITY)/bin/python -m pytest -n auto --dist loadgroup -m exhaustive tests/parity
-	$(PARITY)/bin/python -m pytest -n auto tests/physics/test_every_field.py -k native
+	$(PARITY)/bin/python -m pytest -n auto tests/physics/test_every_field.py -k "native or mjx"
 	$(pytest) -m exhaustive
 	$(BIN)/python tests/attack.py
 	$(MAKE) newcomer WALK=--full
