@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -166,10 +166,7 @@ class Run:
     @property
     def steps_per_second(self) -> float:
         """Between the first evaluation, when all is compiled, and the last."""
-        if len(self.evaluations) < 2:
-            return math.nan
-        first, last = self.evaluations[0], self.evaluations[-1]
-        return (last["steps"] - first["steps"]) / (last["wall"] - first["wall"])
+        return steps_per_second(self.evaluations)
 
     @property
     def final(self) -> float:
@@ -273,6 +270,14 @@ def _jax_cache(contender: Contender, terms: Terms) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def steps_per_second(evaluations: Sequence[Mapping[str, Any]]) -> float:
+    """The speed of training between the first evaluation and the last; NaN if there is only one."""
+    if len(evaluations) < 2:
+        return math.nan
+    first, last = evaluations[0], evaluations[-1]
+    return float((last["steps"] - first["steps"]) / (last["wall"] - first["wall"]))
 
 
 class Worker(Protocol):

@@ -114,6 +114,8 @@ BRAX_EULER = 5.0
 BRAX_DEFAULT = 10.0
 #: Brax's own ant through Worldline. With a large batch, its physics takes most of the time.
 SAME_ANT = "worldline, Brax's ant"
+#: Its own compiled step in a loop, without a bridge: no bridge can be faster.
+SAME_ANT_RAW = "Brax's ant, raw loop"
 #: Its speed over that of BraxEnv without cache clearing, at least, by batch size.
 BRAX_SAME_ANT = {4: 5.0}
 #: The same of rollouts with gradients.
@@ -191,6 +193,7 @@ def torchrl_contenders(config: BridgesBench, batch: int) -> list[Contender]:
     ]
     if importlib.util.find_spec("brax") is not None:
         ours.append(rollouts(SAME_ANT, "brax-worlds", batch, config.steps, config.repeats))
+        ours.append(rollouts(SAME_ANT_RAW, "brax-raw", batch, config.steps, config.repeats))
     brax = rollouts("BraxEnv", "brax", batch, config.steps, config.repeats)
     return ours + [brax] * config.peers
 
@@ -286,6 +289,7 @@ def judge_torchrl(part: str, measured: Measured) -> Iterator[Finding]:
     yield from _compare(part, measured, "worldline", "BraxEnv", BRAX.get(batch))
     yield from _compare(part, measured, EULER, "BraxEnv", BRAX_EULER if batch <= 128 else None)
     yield from _compare(part, measured, SAME_ANT, "BraxEnv", BRAX_SAME_ANT.get(batch))
+    yield from _compare(part, measured, SAME_ANT, SAME_ANT_RAW, None)
 
 
 def judge_gradient(part: str, measured: Measured) -> Iterator[Finding]:

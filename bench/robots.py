@@ -33,7 +33,7 @@ from _harness import (
     use_cores,
 )
 from _robot_courses import COURSES, Course, Robot
-from _trials import UNFINISHED, evaluations, our_settings
+from _trials import UNFINISHED, evaluations, our_settings, steps_per_second
 from peers.protocol import Job, Settings
 from worldline.tuning import tune_process
 
@@ -100,10 +100,7 @@ class Run:
     @property
     def steps_per_second(self) -> float:
         """Between the first policy, when all is compiled, and the last."""
-        if len(self.evaluations) < 2:
-            return math.nan
-        first, last = self.evaluations[0], self.evaluations[-1]
-        return (last["steps"] - first["steps"]) / (last["wall"] - first["wall"])
+        return steps_per_second(self.evaluations)
 
 
 def main(config: RobotsBench) -> None:

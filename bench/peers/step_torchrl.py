@@ -2,9 +2,9 @@
 
 KIND is `worldline`, `worldline-euler` (with the Euler integrator, as in Brax's ant), `brax`
 (TorchRL's BraxEnv without its cache clearing), `brax-default` (as it comes), `brax-worlds` (the
-same environment of Brax through Worldline), or `raw` (Worldline's compiled step in a Python loop,
-without torch). With `gradient`, a linear policy acts, and each rollout ends with the gradient of
-the mean reward in its weights, back through all steps.
+same environment of Brax through Worldline); or, without torch, the compiled step of Worldline's ant
+(`raw`) or of Brax's (`brax-raw`) in a Python loop. With `gradient`, a linear policy acts, and each
+rollout ends with the gradient of the mean reward in its weights, back through all steps.
 """
 
 from __future__ import annotations
@@ -75,32 +75,52 @@ def torchrl_env(kind: str, batch: int, gradient: bool) -> Any:
     return WorldlineWrapper(worldline.Worlds(worldline.Env(task), batch), **settings, seed=0)
 
 
-def raw_loop(batch: int, steps: int) -> Callable[[], Any]:
-    """The same steps of ours with nothing between them but Python."""
+def raw_loop(kind: str, batch: int, steps: int) -> Callable[[], Any]:
+    """Steps with nothing between them but Python."""
     import jax
 
-    import worldline
-    from worldline.tuning import tune_process
-
-    tune_process()
-    env = worldline.make("gym/ant")
-    worlds = worldline.Worlds(env, batch)
-    shape = (batch, *env.action_low.shape)
+    reset, step, nact = raw_brax(batch) if kind == "brax-raw" else raw_worlds(batch)
 
     @jax.jit
-    def step(state: Any, key: Any) -> Any:
+    def act(state: Any, key: Any) -> Any:
         key, action_key = jax.random.split(key)
-        action = jax.random.uniform(action_key, shape, minval=-1.0, maxval=1.0)
-        return (*worlds.step(state, action), key)
+        action = jax.random.uniform(action_key, (batch, nact), minval=-1.0, maxval=1.0)
+        state, kept = step(state, action)
+        return state, kept, key
 
     def loop() -> None:
-        state, key, kept = worlds.reset(jax.random.key(0)), jax.random.key(1), []
+        state, key, kept = reset(jax.random.key(0)), jax.random.key(1), []
         for _ in range(steps):
-            state, given, key = step(state, key)
+            state, given, key = act(state, key)
             kept.append(given)
         jax.block_until_ready(kept)
 
     return loop
+
+
+def raw_worlds(batch: int) -> tuple[Callable[..., Any], Callable[..., Any], int]:
+    """Our ants: `reset(key)`, `step(state, action)`, and the size of an action."""
+    import worldline
+    from worldline.tuning import tune_process
+
+    tune_process()
+    worlds = worldline.Worlds(worldline.make("gym/ant"), batch)
+    return worlds.reset, worlds.step, worlds.env.action_low.size
+
+
+def raw_brax(batch: int) -> tuple[Callable[..., Any], Callable[..., Any], int]:
+    """The same of Brax's own ants, whose episodes never begin anew."""
+    import jax
+    from brax.envs import get_environment
+
+    env = get_environment("ant")
+    reset = jax.jit(lambda key: jax.vmap(env.reset)(jax.random.split(key, batch)))
+
+    def step(state: Any, action: Any) -> tuple[Any, Any]:
+        state = jax.vmap(env.step)(state, action)
+        return state, (state.obs, state.reward, state.done)
+
+    return reset, step, env.action_size
 
 
 def main() -> None:
@@ -108,8 +128,8 @@ def main() -> None:
     kind, batch, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     gradient = "gradient" in sys.argv[4:]
     with contextlib.redirect_stdout(sys.stderr):  # Brax says there what it has not found
-        if kind == "raw":
-            rollout = raw_loop(batch, steps)
+        if kind in ("raw", "brax-raw"):
+            rollout = raw_loop(kind, batch, steps)
         else:
             rollout = torchrl_rollout(kind, batch, steps, gradient)
     serve_steps(rollout)

@@ -244,3 +244,18 @@ def test_a_domain_moves_the_angle_that_a_joint_reads():
         for own in ({}, only)
     ]
     assert np.abs(places[0] - places[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["go1", "barkour", "apollo", "g1", "berkeley"])
+def test_a_robot_that_tilts_beyond_the_limit_has_fallen(name):
+    """At home and tilted by 0.4 rad, of which the cosine is 0.921."""
+    name = f"playground/{name}-joystick" + ("" if name == "barkour" else "-flat")
+    for limit, falls in [(0.93, True), (0.91, False)]:
+        env = worldline.make(name, upright_limit=limit)
+        home = env.model.mj.key(env.task.keyframe).qpos.copy()
+        home[2] += 0.2
+        home[3:7] = np.cos(0.2), np.sin(0.2), 0.0, 0.0
+        state = env.reset_to(jax.random.key(0), qpos=home, qvel=np.zeros(env.model.nv))
+        action = jnp.zeros(env.action_low.size)
+        outcome = env.task.outcome(state.physics, action, state.physics, state.memory)
+        assert bool(outcome.terminated) == falls

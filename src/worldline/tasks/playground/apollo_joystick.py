@@ -68,6 +68,8 @@ class ApolloJoystickFlat(HumanoidTask):
     """Squared error of velocity at which `exp(-1)` of its reward is left, (m/s)^2, (rad/s)^2."""
     phase_sigma: Positive = 0.01
     """Squared error of the feet's heights at which `exp(-1)` of its reward is left, m^2."""
+    upright_limit: Finite = 0.0
+    """The vertical component of the torso's own vertical below which an episode terminates."""
     tracking_weight: Finite = 1.0
     """Weight of the reward for following forward and sideways, and half as much for turns."""
     lin_vel_z_weight: Finite = 0.0
@@ -173,7 +175,7 @@ class ApolloJoystickFlat(HumanoidTask):
     ) -> Outcome:
         """Velocities as commanded, on feet that swing by the gait; without a fall."""
         stride, _ = self.strode(memory, action, after)
-        fallen = self.sensor(after, "upvector")[2] < 0.0
+        fallen = self.sensor(after, "upvector")[2] < self.upright_limit
         terms = self._terms(after, stride) | {"termination": fallen, "alive": ~fallen}
         fell = {"termination/fall_termination": fallen}
         return self.scored(terms, fallen, stride, **fell)

@@ -113,6 +113,8 @@ class BarkourJoystick(ServoTask):
     """Lowest angle of abduction, hip and knee of each leg, rad."""
     highest_angles: tuple[float, float, float] = (0.52, 2.1, 2.1)
     """Highest angle of abduction, hip and knee of each leg, rad."""
+    upright_limit: Finite = 0.0
+    """The vertical component of the torso's own vertical below which an episode terminates."""
     lowest_torso: NotNegative = 0.18
     """Height of the torso below which an episode terminates, m."""
     noise: NotNegative = 0.05
@@ -299,7 +301,7 @@ class BarkourJoystick(ServoTask):
         joints, (low, high) = physics.qpos[7:], self.limits
         height = physics.fields["xpos"][self.model.id("body", self.torso), 2]
         return (
-            (self.sensor(physics, "upvector")[2] < 0.0)
+            (self.sensor(physics, "upvector")[2] < self.upright_limit)
             | ((joints < low) | (joints > high)).any()
             | (height < self.lowest_torso)
         )

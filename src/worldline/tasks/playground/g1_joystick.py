@@ -118,9 +118,9 @@ class G1JoystickFlat(HumanoidJoystick):
         return {**presets(self.model), "playground": g1_domain(self.model)}
 
     def fallen(self, physics: PhysicsState) -> Array:
-        """Whether the torso is upside down, or a foot touches the other leg, `()` bool."""
-        upside_down = self.sensor(physics, "upvector_torso")[2] < 0.0
-        return upside_down | self._touch(physics, _TANGLES)
+        """Whether the torso is tilted, or a foot touches the other leg, `()` bool."""
+        tilted = self.sensor(physics, "upvector_torso")[2] < self.upright_limit
+        return tilted | self._touch(physics, _TANGLES)
 
     def _touch(self, physics: PhysicsState, parts: tuple[str, ...]) -> Array:
         found = [self.sensor(physics, f"{pair}_found") for pair in parts]

@@ -54,6 +54,8 @@ class Go1JoystickFlat(Go1Task, JoystickTask):
     """Mean time between two commands, exponentially distributed, s."""
     swing_height: Positive = 0.1
     """How high a foot should swing, m."""
+    upright_limit: Finite = 0.0
+    """The vertical component of the torso's own vertical below which an episode terminates."""
     tracking_lin_vel_weight: Finite = 1.0
     """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.5
@@ -199,7 +201,7 @@ class Go1JoystickFlat(Go1Task, JoystickTask):
         walk, landed = self.walked(memory, action, after)
         moving, joints = commands.moving(walk.command.velocity), after.qpos[7:]
         low, high = (self.soft_limit * self.model.mj.jnt_range[1:].T).astype(np.float32)
-        fallen = self.sensor(after, "upvector")[2] < 0.0
+        fallen = self.sensor(after, "upvector")[2] < self.upright_limit
         terms = self.common_terms(after, action, walk, landed)
         terms["feet_slip"] = moving * terms["feet_slip"]
         terms |= {

@@ -44,6 +44,8 @@ class HumanoidJoystick(HumanoidTask):
     """Height of the base when the robot stands, m."""
     air_times: tuple[float, float] = (0.2, 0.5)
     """Shortest and longest time of a foot in the air that is rewarded, s."""
+    upright_limit: Finite = 0.0
+    """The vertical component of the torso's own vertical below which an episode terminates."""
     tracking_lin_vel_weight: Finite = 1.0
     """Weight of the reward for following forward and sideways."""
     tracking_ang_vel_weight: Finite = 0.5
@@ -116,8 +118,8 @@ class HumanoidJoystick(HumanoidTask):
         return np.ones(self.model.nu, np.float32)
 
     def fallen(self, physics: PhysicsState) -> Array:
-        """Whether the robot is upside down, `()` bool."""
-        return self.sensor(physics, "upvector")[2] < 0.0
+        """Whether the robot is tilted beyond `upright_limit`, `()` bool."""
+        return self.sensor(physics, "upvector")[2] < self.upright_limit
 
     def outcome(
         self, before: PhysicsState, action: Array, after: PhysicsState, memory: Stride
