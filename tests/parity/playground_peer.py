@@ -258,9 +258,9 @@ def without_alarms():
         yield
 
 
-def _clip(x, low=None, high=None, a_max=None, clip=jnp.clip):
-    """With a name of an argument that JAX no longer has."""
-    return clip(x, low, high if a_max is None else a_max)
+def _clip(x, low=None, high=None, clip=jnp.clip, **names):
+    """With a name of an argument that JAX no longer has, `a_max`, beside those that it has."""
+    return clip(x, names.get("min", low), names.get("a_max", names.get("max", high)))
 
 
 def _cond(which, yes, no, *operands):
