@@ -106,9 +106,9 @@ class ApolloJoystickFlat(HumanoidTask):
     pauses = True
     lowest_reward = -np.inf
 
-    def start(self, key: Key) -> Start:
+    def start_at(self, key: Key, level: Array) -> Start:
         """Standing somewhere near the origin, with motors that are told to go to 0."""
-        return dataclasses.replace(super().start(key), inputs={})
+        return dataclasses.replace(super().start_at(key, level), inputs={})
 
     @property
     def command_bounds(self) -> tuple[Sequence[float], Sequence[float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -13,17 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.parts import ActionPart, ObservationPart, ObservationParts
-from worldline.env.task import Start
+from worldline.env.task import Outcome, Start
 from worldline.physics.base import PhysicsState
 from worldline.settings import NotNegative, Number, Positive
-from worldline.tasks.playground import parts
+from worldline.tasks.playground import gradual, parts
 from worldline.tasks.playground.commands import Command
 from worldline.tasks.playground.costs import length
 from worldline.tasks.playground.feet import Feet
 from worldline.tasks.playground.gait import BIPED_GAITS, advanced
 from worldline.tasks.playground.legged import LeggedTask, between, draws, noisy
 from worldline.tasks.playground.pushes import Knocks, knock
-from worldline.types import Array, Key
+from worldline.types import Array, Key, PyTree
+from worldline.variation.domain import Ranges
 
 
 class Stride(eqx.Module):
@@ -45,6 +46,8 @@ class Stride(eqx.Module):
     """Of the gait's steps, `()`, Hz."""
     knocks: Knocks
     """The knocks of the episode."""
+    level: Array
+    """How hard the episode is, `()`, in [0, 1]."""
     words: Array
     """What random numbers are drawn from, `(2,)` uint32."""
 
@@ -77,6 +80,9 @@ class HumanoidTask(LeggedTask):
     """Steps a second: lowest and highest, Hz."""
     swing_height: Positive
     """How high a foot should swing, m."""
+    gradual: bool = False
+    """Train from easy episodes on: without a throw at the start, without pushes, without noise. All
+    three grow to full size while few robots fall. Turn it off to evaluate a policy."""
 
     frame: ClassVar[str] = ""
     """What the names of the sensors of the robot's motion end with."""
@@ -91,18 +97,43 @@ class HumanoidTask(LeggedTask):
     def next_command(self, key: Key, command: Command) -> Command:
         """The command of the next control step."""
 
+    @property
+    def start_ranges(self) -> Ranges:
+        """With `gradual`, how hard episodes are."""
+        return gradual.begin() if self.gradual else {}
+
     def start(self, key: Key) -> Start:
-        """Standing somewhere near the origin, with other joint angles, thrown a little."""
+        """As hard as the task is."""
+        return self.start_at(key, jnp.float32(1.0))
+
+    def start_within(self, key: Key, ranges: Ranges) -> Start:
+        """As hard as the task is; with `gradual`, as hard as training has become."""
+        return self.start_at(key, ranges[gradual.LEVEL]) if self.gradual else self.start(key)
+
+    def start_at(self, key: Key, level: Array) -> Start:
+        """Standing somewhere near the origin, with other joint angles, thrown a little.
+
+        Args:
+            key: decides the draws.
+            level: how hard the episode is, `()`, in [0, 1].
+        """
         place_key, joints_key, memory_key = jax.random.split(key, 3)
         factors = jax.random.uniform(joints_key, (self.model.nu,), jnp.float32, 0.5, 1.5)
         standing = jnp.asarray(self.home).at[7:].multiply(factors)
         qpos, qvel = self.somewhere(place_key, standing)
-        return Start(
-            qpos=qpos, qvel=qvel, memory=self.standing(memory_key), inputs={"ctrl": qpos[7:]}
-        )
+        memory = self.standing(memory_key, level)
+        return Start(qpos=qpos, qvel=level * qvel, memory=memory, inputs={"ctrl": qpos[7:]})
 
-    def standing(self, key: Key) -> Stride:
-        """The memory of a robot that has not moved yet."""
+    def tally(self, memory: Stride, terminated: Array) -> PyTree:
+        """With `gradual`, whether the robot fell."""
+        return gradual.counted(terminated) if self.gradual else ()
+
+    def adapt(self, ranges: Ranges, total: PyTree) -> Ranges:
+        """With `gradual`, harder episodes while few robots fall."""
+        return gradual.adapted(ranges, total) if self.gradual else {}
+
+    def standing(self, key: Key, level: Array) -> Stride:
+        """The memory of a robot that has not moved yet, in an episode of this level, `()`."""
         command_key, frequency_key, push_key, memory_key = jax.random.split(key, 4)
         nothing = jnp.zeros(self.model.nu, jnp.float32)
         phase = jnp.array(BIPED_GAITS["walk"], jnp.float32)
@@ -115,6 +146,7 @@ class HumanoidTask(LeggedTask):
             next_phase=phase,
             frequency=between(frequency_key, self.gait_frequency),
             knocks=Knocks.at_start(push_key, self.push_wait, self.control_timestep),
+            level=level,
             words=jax.random.key_data(memory_key),
         )
 
@@ -124,7 +156,8 @@ class HumanoidTask(LeggedTask):
         """Where to hold the joints, rad, and the velocity after a knock."""
         if not self.pushed:
             return self.targets(action)
-        change = memory.knocks.change(knock(draws(memory.words).push, self.push_speed))
+        push = memory.level * knock(draws(memory.words).push, self.push_speed)
+        change = memory.knocks.change(push)
         return {"ctrl": self.targets(action), "qvel": physics.qvel.at[:2].add(change)}
 
     def targets(self, action: Array) -> Array:
@@ -155,9 +188,18 @@ class HumanoidTask(LeggedTask):
             next_phase=following,
             frequency=stride.frequency,
             knocks=stride.knocks.counted(),
+            level=stride.level,
             words=keys.words,
         )
         return memory, landed
+
+    def scored(
+        self, terms: Mapping[str, Array], terminated: Array, memory: Stride, **metrics: Array
+    ) -> Outcome:
+        """The outcome with these terms of the reward; with `gradual`, the level is a metric."""
+        if self.gradual:
+            metrics[gradual.LEVEL] = memory.level
+        return super().scored(terms, terminated, memory, **metrics)
 
     def base(self, physics: PhysicsState, name: str) -> Array:
         """The reading of a sensor of the robot's motion, `(3,)`."""
@@ -183,7 +225,7 @@ class HumanoidTask(LeggedTask):
         )
         noise_key = draws(stride.words).noise
         linear, gyro, gravity, joints, velocities = noisy(
-            noise_key, list(exact.values()), scales, self.noise_level
+            noise_key, list(exact.values()), scales, self.noise_level, stride.level
         )
         felt = [linear, gyro, gravity, stride.command.velocity, joints - self.pose, velocities]
         return [*felt, stride.last_action, jnp.cos(stride.phase), jnp.sin(stride.phase)]

@@ -86,6 +86,9 @@ class HumanoidJoystick(HumanoidTask):
     """Weight of the distance of the hips from home, sideways and about their axes, rad."""
     dof_pos_limits_weight: Finite = -1.0
     """Weight of how far joints are beyond their soft limits, rad."""
+    first_steps_weight: Finite = 0.0
+    """With `gradual`, weight of the time in the air of feet that land, s, in the easiest episodes.
+    It falls to 0 as they become harder."""
     pose_weight: Finite = -1.0
     """Weight of the squared distance of joints from home, rad^2, with smaller weights for the
     joints of a stride."""
@@ -128,6 +131,9 @@ class HumanoidJoystick(HumanoidTask):
         stride, landed = self.strode(memory, action, after)
         fallen = self.fallen(after)
         terms = self.terms(after, stride, landed) | {"termination": fallen}
+        if self.gradual:
+            swings = feet.air_time(stride.feet.air_time, landed, 0.0, self.air_times[1])
+            terms["first_steps"] = (1 - stride.level) * swings
         return self.scored(terms, fallen, stride, swing_peak=stride.feet.mean_peak())
 
     def terms(self, physics: PhysicsState, stride: Stride, landed: Array) -> dict[str, Array]:

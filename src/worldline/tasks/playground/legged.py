@@ -49,7 +49,11 @@ def draws(words: Array) -> Draws:
 
 
 def noisy(
-    key: Key, values: Sequence[Array], scales: Sequence[ArrayLike], level: float
+    key: Key,
+    values: Sequence[Array],
+    scales: Sequence[ArrayLike],
+    level: float,
+    share: ArrayLike = 1.0,
 ) -> list[Array]:
     """Measurements with uniform noise.
 
@@ -58,13 +62,14 @@ def noisy(
         values: the measurements, of any shapes.
         scales: the largest noise on each: a number, or an array that broadcasts.
         level: a factor of all of them.
+        share: another one, `()`, that may be traced.
     """
     # One draw for all: random numbers cost more by their calls than by their number.
     ends = np.cumsum([value.size for value in values])
     noise = jnp.split(jax.random.uniform(key, (int(ends[-1]),), jnp.float32, -1.0), ends[:-1])
     sizes = [np.asarray(level * np.asarray(scale), np.float32) for scale in scales]
     return [
-        value + size * part.reshape(value.shape)
+        value + share * (size * part.reshape(value.shape))
         for value, size, part in zip(values, sizes, noise, strict=True)
     ]
 

@@ -1,0 +1,155 @@
+"""`gradual=True`: humanoids whose episodes become harder while few of them fall."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import worldline
+from worldline.tasks.playground import gradual
+
+HUMANOIDS = [
+    "g1-joystick-flat",
+    "t1-joystick-flat",
+    "berkeley-joystick-flat",
+    "apollo-joystick-flat",
+]
+
+
+@functools.lru_cache
+def worlds_of(name, number=64, **options):
+    """Worlds of a task."""
+    return worldline.Worlds(worldline.make(f"playground/{name}", **options), number)
+
+
+def starts(name, level=None, **options):
+    """Worlds at their start; with a level, that of `gradual=True`."""
+    worlds = worlds_of(name, gradual=level is not None, **options)
+    ranges = None if level is None else {**worlds.ranges, gradual.LEVEL: jnp.float32(level)}
+    return worlds.reset(jax.random.key(0), ranges=ranges)
+
+
+def exact(state):
+    """All numbers of the worlds' physics, memories and observations."""
+    env = state.env
+    return jax.tree.leaves(
+        (env.physics.qpos, env.physics.qvel, env.physics.fields, env.memory, state.obs)
+    )
+
+
+@pytest.mark.parametrize("name", HUMANOIDS)
+def test_the_easiest_episodes_begin_at_rest(name):
+    state = starts(name, 0.0)
+    assert not np.any(state.env.physics.qvel)
+
+
+@pytest.mark.parametrize("name", HUMANOIDS)
+def test_the_hardest_episodes_are_those_of_the_task_itself(name):
+    hardest = starts(name, 1.0)
+    plain = starts(name)
+    pairs = zip(*map(exact, (hardest, plain)), strict=True)
+    for ours, own in pairs:
+        np.testing.assert_array_equal(ours, own)
+
+
+@pytest.mark.parametrize("level", [0.25, 0.5])
+def test_the_throw_grows_with_the_level_and_all_else_stays(level):
+    part = starts("g1-joystick-flat", level)
+    whole = starts("g1-joystick-flat")
+    np.testing.assert_array_equal(part.env.physics.qvel, np.float32(level) * whole.env.physics.qvel)
+    np.testing.assert_array_equal(part.env.physics.qpos, whole.env.physics.qpos)
+    commands = [state.env.memory.command.velocity for state in (part, whole)]
+    np.testing.assert_array_equal(*commands)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
+def test_the_noise_grows_with_the_level(level):
+    state = starts("g1-joystick-flat", level)
+    silent = starts("g1-joystick-flat", level, noise_level=0.0)
+    noise = np.abs(state.obs["state"] - silent.obs["state"])[:, :3]
+    assert noise.max() == pytest.approx(0.1 * level, abs=0.01)
+
+
+def test_a_push_has_the_size_of_its_episode():
+    def speeds(level):
+        task = worldline.make(
+            "playground/g1-joystick-flat", push_wait=(0.02, 0.02), gradual=True
+        ).task
+        start = task.start_within(jax.random.key(1), {gradual.LEVEL: jnp.float32(level)})
+        physics = worldline.make("playground/g1-joystick-flat").reset(jax.random.key(0)).physics
+        change = task.control(jnp.zeros(29), physics, start.memory)["qvel"] - physics.qvel
+        return float(jnp.linalg.norm(change[:2]))
+
+    whole = speeds(1.0)
+    assert 0.1 <= whole <= 2.0
+    assert speeds(0.0) == 0.0
+    assert speeds(0.5) == pytest.approx(whole / 2, rel=1e-5)
+
+
+def first_steps(level):
+    """The reward for the first steps of robots that fall, by time and world, and by hand."""
+    worlds = worlds_of("g1-joystick-flat", number=16, gradual=True, first_steps_weight=10.0)
+    ranges = {**worlds.ranges, gradual.LEVEL: jnp.float32(level)}
+    state = worlds.reset(jax.random.key(0), ranges=ranges)
+    rewards, by_hand = [], []
+    for _ in range(40):
+        feet = state.env.memory.feet
+        state, step = worlds.step(state, jnp.zeros((16, 29)))
+        live = ~step.terminated
+        contact = state.env.memory.feet.contact
+        before = np.where(feet.contact, 0.0, feet.air_time)
+        landed = (before > 0) & (contact | feet.contact)
+        swings = np.where(landed, np.minimum(before + 0.02, 0.5), 0.0).sum(-1)
+        rewards.append(np.where(live, step.metrics["reward/first_steps"], 0.0))
+        by_hand.append(np.where(live, 10.0 * (1 - level) * swings, 0.0))
+    return np.array(rewards), np.array(by_hand)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5])
+def test_a_swing_of_a_foot_is_worth_its_time_in_the_easiest_episodes(level):
+    rewards, by_hand = first_steps(level)
+    assert by_hand.max() > 0
+    np.testing.assert_allclose(rewards, by_hand, rtol=1e-5, atol=1e-6)
+
+
+def test_a_swing_of_a_foot_is_worth_nothing_in_the_hardest_episodes():
+    assert not first_steps(1.0)[0].any()
+
+
+def after(steps, falls, level):
+    """The ranges after steps of 100 worlds with so many falls each."""
+    ranges = {gradual.LEVEL: jnp.float32(level), gradual.FALLS: jnp.float32(falls / 100)}
+    for _ in range(steps):
+        ranges = gradual.adapted(ranges, (jnp.int32(falls), jnp.int32(100)))
+    return ranges
+
+
+def test_the_level_rises_without_falls_and_sinks_with_many():
+    assert after(60, falls=0, level=0.5)[gradual.LEVEL] == pytest.approx(0.51, abs=1e-5)
+    assert after(60, falls=1, level=0.5)[gradual.LEVEL] == pytest.approx(0.49, abs=1e-5)
+    assert after(60, falls=0, level=1.0)[gradual.LEVEL] == 1.0
+    assert after(60, falls=1, level=0.0)[gradual.LEVEL] == 0.0
+
+
+def test_the_falls_are_a_moving_average():
+    ranges = {gradual.LEVEL: jnp.float32(0.0), gradual.FALLS: jnp.float32(0.02)}
+    once = gradual.adapted(ranges, (jnp.int32(3), jnp.int32(100)))
+    assert once[gradual.FALLS] == pytest.approx(0.02 + 0.01 * (0.03 - 0.02))
+
+
+def test_a_robot_without_a_policy_falls_and_gets_no_harder_episodes():
+    env = worldline.make("playground/g1-joystick-flat", gradual=True, fast=True)
+    worlds = worldline.Worlds(env, 8)
+    state = worlds.reset(jax.random.key(0))
+    step = jax.jit(worlds.step)
+    for _ in range(120):
+        state, _ = step(state, jnp.zeros((8, 29)))
+    assert state.ranges[gradual.LEVEL] == 0.0
+    assert state.ranges[gradual.FALLS] > 1 / 500
+
+
+@pytest.mark.parametrize("name", HUMANOIDS)
+def test_without_the_option_nothing_adapts(name):
+    assert not worldline.make(f"playground/{name}").task.start_ranges
