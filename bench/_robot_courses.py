@@ -80,22 +80,18 @@ COURSES: dict[Robot, Course] = {
             "alive_weight": 1.0,
             "tracking_sigma": 0.4,
             "tracking_lin_vel_weight": 2.0,
-            "tracking_ang_vel_weight": 1.0,
+            "tracking_ang_vel_weight": 1.5,
             "feet_phase_weight": 2.0,
             "ang_vel_xy_weight": -0.03,
             "contact_force_weight": 0.0,
             "stand_still_weight": -0.1,
         },
-        # These EnvPool cannot change. It stands before it steps, and then never finds out that it
-        # may: any time of a foot in the air is worth something, until it steps.
+        # These EnvPool does not have.
         task_options={
             **_LEGS["task_options"],
             "gradual": True,
+            "first_steps_weight": 120.0,
             "upright_limit": 0.7,
-            "swing_height": 0.08,
-            "phase_sigma": 0.002,
-            "air_times": (0.0, 0.4),
-            "feet_air_time_weight": 100.0,
         },
         ppo={
             **_LEGS["ppo"],
