@@ -20,7 +20,7 @@ STEPS = 10**12
 def main() -> None:
     """Trains until the trial is over."""
     job = Job.of_command_line()
-    env = worldline.make(job.task, **_tuples(job.task_options))
+    env = worldline.make(job.task, **job.task_options)
     config = PPOConfig(**{**env.task.defaults.get("ppo", {}), **_tuples(job.ppo)})
     domain = env.task.domains[job.domain] if job.domain else None
     learner = ppo(worldline.Worlds(env, config.num_worlds, domain=domain), config)

@@ -139,15 +139,26 @@ def test_the_falls_are_a_moving_average():
     assert once[gradual.FALLS] == pytest.approx(0.02 + 0.01 * (0.03 - 0.02))
 
 
-def test_a_robot_without_a_policy_falls_and_gets_no_harder_episodes():
-    env = worldline.make("playground/g1-joystick-flat", gradual=True, fast=True)
-    worlds = worldline.Worlds(env, 8)
-    state = worlds.reset(jax.random.key(0))
-    step = jax.jit(worlds.step)
-    for _ in range(120):
-        state, _ = step(state, jnp.zeros((8, 29)))
-    assert state.ranges[gradual.LEVEL] == 0.0
-    assert state.ranges[gradual.FALLS] > 1 / 500
+def stepped(steps, **ranges):
+    """The ranges of G1s without a policy, which fall about every 55 control steps."""
+    worlds = worlds_of("g1-joystick-flat", number=8, gradual=True, fast=True)
+    given = {name: jnp.float32(value) for name, value in ranges.items()}
+    state = worlds.reset(jax.random.key(0), ranges={**worlds.ranges, **given})
+    for _ in range(steps):
+        state, _ = worlds.step(state, jnp.zeros((8, 29)))
+    return state.ranges
+
+
+def test_robots_that_fall_get_no_harder_episodes():
+    after_falls = stepped(400)
+    assert after_falls[gradual.LEVEL] == 0.0
+    assert after_falls[gradual.FALLS] == pytest.approx(1 / 55, rel=0.5)
+
+
+def test_robots_that_have_not_fallen_get_harder_episodes():
+    after_none = stepped(12, episode_level=0.0, falls=0.0)
+    assert after_none[gradual.FALLS] == 0.0
+    assert after_none[gradual.LEVEL] == pytest.approx(12 / 6000, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", HUMANOIDS)

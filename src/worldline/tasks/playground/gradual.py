@@ -1,4 +1,4 @@
-"""The option `gradual` of humanoids: episodes that become harder while few robots fall.
+"""The option `gradual` of humanoids, a curriculum: episodes become harder while few robots fall.
 
 A robot that is thrown at its start needs a step to stay on its feet. Before it can stand, nothing
 that it does makes it fall much later, so it learns nothing. So training begins without throws.

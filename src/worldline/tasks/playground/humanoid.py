@@ -81,8 +81,8 @@ class HumanoidTask(LeggedTask):
     swing_height: Positive
     """How high a foot should swing, m."""
     gradual: bool = False
-    """Train from easy episodes on: without a throw at the start, without pushes, without noise. All
-    three grow to full size while few robots fall. Turn it off to evaluate a policy."""
+    """A curriculum: train at first without a throw at the start, without pushes and without noise.
+    All three grow to full size while few robots fall. Turn it off to evaluate a policy."""
 
     frame: ClassVar[str] = ""
     """What the names of the sensors of the robot's motion end with."""
