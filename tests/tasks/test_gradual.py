@@ -1,5 +1,6 @@
 """`gradual=True`: humanoids whose episodes become harder while few of them fall."""
 
+import copy
 import functools
 
 import jax
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 import worldline
+from worldline.learn.ppo import PPOConfig, ppo
+from worldline.learn.rollout import evaluator
 from worldline.tasks.playground import gradual
 
 HUMANOIDS = [
@@ -164,3 +167,43 @@ def test_robots_that_have_not_fallen_get_harder_episodes():
 @pytest.mark.parametrize("name", HUMANOIDS)
 def test_without_the_option_nothing_adapts(name):
     assert not worldline.make(f"playground/{name}").task.start_ranges
+
+
+def untrained(env):
+    """An untrained policy."""
+    config = PPOConfig(num_worlds=8, unroll_length=8, minibatches=2)
+    learner = ppo(worldline.Worlds(env, 8), config)
+    return learner.policy(learner.init(jax.random.key(0)))
+
+
+@pytest.mark.parametrize("name", ["g1-joystick-flat", "apollo-joystick-flat"])
+def test_an_evaluation_has_the_hardest_episodes(name):
+    policy = untrained(worldline.make(f"playground/{name}", fast=True))
+    plain, easy_first = (
+        evaluator(worldline.make(f"playground/{name}", fast=True, gradual=growing), 8)(
+            policy, jax.random.key(3)
+        )
+        for growing in (False, True)
+    )
+    np.testing.assert_array_equal(easy_first.episode_length, plain.episode_length)
+    np.testing.assert_array_equal(easy_first.episode_return, plain.episode_return)
+    np.testing.assert_array_equal(easy_first.metrics["episode_level"], 1.0)
+
+
+def test_worlds_that_do_not_adapt_keep_their_ranges():
+    env = worldline.make("playground/g1-joystick-flat", gradual=True)
+    worlds = worldline.Worlds(env, 8, adaptive=False)
+    state = begun = worlds.reset(jax.random.key(0))
+    assert begun.env.memory.level.tolist() == [1.0] * 8
+    for _ in range(100):  # each falls at least once
+        state, _ = worlds.step(state, jnp.zeros((8, 29)))
+    assert state.episode_index.min() > 0
+    assert state.env.memory.level.tolist() == [1.0] * 8
+    jax.tree.map(np.testing.assert_array_equal, state.ranges, begun.ranges)
+
+
+def test_worlds_that_do_not_adapt_stay_so_in_a_copy():
+    env = worldline.make("playground/g1-joystick-flat", gradual=True)
+    worlds = worldline.Worlds(env, 2, adaptive=False)
+    for other in (worlds.repeating(2), copy.copy(worlds)):
+        assert other.reset(jax.random.key(0)).env.memory.level.tolist() == [1.0, 1.0]

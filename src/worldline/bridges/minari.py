@@ -96,7 +96,8 @@ def record_dataset(
             cannot store the environment, so that it could not be recovered.
     """
     path = _free_path(name)
-    worlds = Worlds(env, min(num_worlds, episodes), episode_length, domain, context)
+    count = min(num_worlds, episodes)
+    worlds = Worlds(env, count, episode_length, domain, context, adaptive=False)
     if not worlds.episode_length:
         raise ConfigError("episodes without a time limit cannot be recorded; give episode_length")
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
@@ -186,7 +187,7 @@ def _recorded(
     worlds: Worlds, policy: Policy, episodes: int, seed: int, deterministic: bool
 ) -> Iterator[tuple[list[Any], list[dict[str, NDArray]]]]:
     """Episodes that have ended, with the tasks' memory at their starts, a few at a time."""
-    plain = Worlds(worlds.env, worlds.num_worlds, worlds.episode_length)
+    plain = Worlds(worlds.env, worlds.num_worlds, worlds.episode_length, adaptive=False)
     advance, draw = jax.jit(_chunk(plain, deterministic)), jax.jit(worlds.draw)
     for first in range(seed, seed + episodes, worlds.num_worlds):
         seeds = range(first, first + worlds.num_worlds)

@@ -83,6 +83,8 @@ class Episodes:
     """Control steps after which an episode is truncated; 0: never."""
     domain: AbstractDomain | None
     context: Selector | None
+    adaptive: bool
+    """Whether starts are drawn within the worlds' ranges."""
 
     def begin(
         self, ranges: Ranges, key: Key, episode_index: Array, fixed: Parameters, mask: Array
@@ -107,7 +109,8 @@ class Episodes:
         and context.
         """
         next_key, start_key, *draw_keys = jax.random.split(key, 4)
-        start = self.env.task.start_within(start_key, ranges)
+        task = self.env.task
+        start = task.start_within(start_key, ranges) if self.adaptive else task.start(start_key)
         parameters = self._draw(ranges, draw_keys, episode_index, fixed, start.variation)
         return next_key, start, parameters
 

@@ -76,6 +76,8 @@ class Worlds:
         cameras: cameras that replace those of the environment, as in `Env`; None keeps them.
         mesh: devices that share the worlds evenly, from `worldline.parallel.mesh.world_mesh`; None:
             one device has them all. The numbers of a world are the same bit for bit.
+        adaptive: whether starts follow what happened so far, for tasks that `adapt`, as in
+            training. Otherwise episodes begin as `Task.start` draws them, as in evaluation.
 
     Raises:
         ConfigError: `num_worlds` is not positive, or is not a multiple of the devices of the mesh;
@@ -94,6 +96,7 @@ class Worlds:
         resample_every: int = 0,
         cameras: Cameras | Mapping[str, Camera] | None = None,
         mesh: Mesh | None = None,
+        adaptive: bool = True,
     ) -> None:
         if num_worlds < 1:
             raise ConfigError(f"num_worlds is {num_worlds}; give 1 or more")
@@ -109,7 +112,9 @@ class Worlds:
         self.domain = None if domain is None else as_domain(domain)
         self.context = None if context is None else as_selector(context)
         self.resample_every = resample_every
-        self._episodes = Episodes(self.env, num_worlds, length, self.domain, self.context)
+        sources = self.domain, self.context
+        self._episodes = Episodes(self.env, num_worlds, length, *sources, adaptive)
+        self.adaptive = adaptive
         #: The devices that share the worlds.
         self.mesh = mesh
         #: The ranges that `reset` begins with.
@@ -125,7 +130,7 @@ class Worlds:
         """Copied and pickled as what it is made of."""
         drawn = (self.domain, self.context, self.resample_every)
         made_of = (self.env, self.num_worlds, self.episode_length, *drawn)
-        return type(self), (*made_of, None, self.mesh)
+        return type(self), (*made_of, None, self.mesh, self.adaptive)
 
     def __repr__(self) -> str:
         return f"Worlds({self.env!r}, {self.num_worlds})"
@@ -162,6 +167,7 @@ class Worlds:
             self.context,
             self.resample_every,
             mesh=self.mesh,
+            adaptive=self.adaptive,
         )
 
     def reset(
@@ -357,7 +363,7 @@ class Worlds:
     def _adapted(self, ranges: Ranges, env: EnvState, terminated: Array) -> Ranges:
         """The ranges after a step, of which the task's starts may move with what happened."""
         task = self.env.task
-        if not task.start_ranges:
+        if not (self.adaptive and task.start_ranges):
             return ranges
         counts = jax.vmap(task.tally)(env.memory, terminated)
         total = jax.tree.map(lambda x: jnp.sum(x, axis=0), counts)

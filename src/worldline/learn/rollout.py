@@ -164,7 +164,7 @@ def evaluator(
     Raises:
         ConfigError: the episodes have no time limit.
     """
-    worlds = Worlds(env, num_episodes, episode_length, domain, context)
+    worlds = Worlds(env, num_episodes, episode_length, domain, context, adaptive=False)
     if not worlds.episode_length:
         raise ConfigError("episodes without a time limit cannot be evaluated; give episode_length")
 
@@ -220,7 +220,7 @@ class _Sums(NamedTuple):
             jnp.where(running, now["episode_return"], self.episode_return),
             jnp.where(running, now["episode_length"], self.episode_length),
             {n: sum_ + jnp.where(counts[n], now[n], 0) for n, sum_ in self.total.items()},
-            {n: before + counts[n] for n, before in self.finite.items()},
+            {n: before + counts[n].astype(jnp.int32) for n, before in self.finite.items()},
         )
 
     def evaluation(self) -> Evaluation:

@@ -43,7 +43,7 @@ def save_page(
         MissingExtraError: viser is not installed.
         RunError: the file cannot be written.
     """
-    worlds = Worlds(source.env, num_worlds)
+    worlds = Worlds(source.env, num_worlds, adaptive=False)
     page = page_from(worlds, worlds.reset(jax.random.key(seed)), policy, seconds)
     write_page(file, page)
     return len(page)

@@ -71,7 +71,7 @@ class Session:
 
     def __init__(self, source: Source, num_worlds: int, seed: int = 0) -> None:
         self.env = source.env
-        self.worlds = Worlds(source.env, num_worlds)
+        self.worlds = Worlds(source.env, num_worlds, adaptive=False)
         self.knobs = Knobs(source.env, num_worlds, source.domains)
         self.num_worlds = num_worlds
         self.policy: Policy | None = None

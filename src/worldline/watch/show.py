@@ -95,7 +95,7 @@ def show(
                 policy = load_policy(source.folder.path)
             what = source.env
     if isinstance(what, Env):
-        many = Worlds(what, worlds)
+        many = Worlds(what, worlds, adaptive=False)
         return Page(page_from(many, many.reset(jax.random.key(seed)), policy, seconds), height)
     match what:
         case (Worlds() as many, WorldsState() as state):

@@ -82,7 +82,7 @@ class HumanoidTask(LeggedTask):
     """How high a foot should swing, m."""
     gradual: bool = False
     """A curriculum: train at first without a throw at the start, without pushes and without noise.
-    All three grow to full size while few robots fall. Turn it off to evaluate a policy."""
+    All three grow to full size while few robots fall. Evaluations have them at full size."""
 
     frame: ClassVar[str] = ""
     """What the names of the sensors of the robot's motion end with."""
