@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import math
+import shutil
 import statistics
 import sys
 import tempfile
@@ -65,6 +66,8 @@ class RobotsBench:
     """Cores for everyone."""
     json: Path = Path(".bench/robots.json")
     """Where to write the results, after every run; a run that is there is not made again."""
+    keep: Path = Path(".bench/robots")
+    """Where to keep the last policy of each run of ours: `<task>-<seed>.npz`."""
 
 
 @dataclasses.dataclass
@@ -144,7 +147,7 @@ def plan(
                 )
                 terms = dataclasses.asdict(job) | ({"shifted": True} if worker.shifted else {})
                 run = Run(task, worker.name, seed, terms)
-                yield run, functools.partial(train, worker, job, run)
+                yield run, functools.partial(train, worker, job, run, config.keep)
 
 
 def peer_settings(task: Robot, course: Course) -> Settings:
@@ -189,8 +192,8 @@ def contenders(config: RobotsBench, task: str, seed: int) -> Iterator[Worker]:
         yield Worker(RANDOMISED, domain="playground", shifted=True)
 
 
-def train(worker: Worker, job: Job, run: Run) -> Iterator[Run]:
-    """Runs one contender, then measures its policies; yields the run before, between and after."""
+def train(worker: Worker, job: Job, run: Run, kept: Path) -> Iterator[Run]:
+    """Runs one contender, keeps its last policy and measures all; yields the run now and then."""
     run.error = UNFINISHED
     yield run
     SCRATCH.mkdir(exist_ok=True)
@@ -198,10 +201,19 @@ def train(worker: Worker, job: Job, run: Run) -> Iterator[Run]:
         cache = Path(folder) / "cache"
         job = dataclasses.replace(job, folder=folder, started=time.time())
         run.evaluations += evaluations(worker, job, cache, run)
+        if run.evaluations and not (worker.peer or worker.domain):
+            keep(run, kept)
         measure(run, worker.shifted)
     if run.error == UNFINISHED:
         run.error = "" if run.evaluations else "no policy came"
     yield run
+
+
+def keep(run: Run, folder: Path) -> None:
+    """Copies the last policy of a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = run.task.removeprefix("playground/")
+    shutil.copy(run.last["policy"], folder / f"{name}-{run.seed}.npz")
 
 
 def measure(run: Run, shifted: bool) -> None:

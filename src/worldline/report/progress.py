@@ -28,8 +28,8 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         total_steps: environment steps of the whole run, over all worlds.
         quiet: show nothing.
         stream: the stream to write to; standard error by default.
-        interval: seconds between two lines where the stream is not a terminal. The last step's
-            line is always written.
+        interval: seconds between two lines where the stream is not a terminal. The first and the
+            last step's lines are always written.
     """
 
     def __init__(
@@ -83,7 +83,11 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             self._print(text)
 
     def __enter__(self) -> Self:
-        if not self._quiet and _is_terminal(self._stream):
+        if self._quiet:
+            return self
+        if not _is_terminal(self._stream):
+            self._print(f"compiling for a run of {count(self._total)} steps")
+        else:
             self._bar = _bar(self._stream)
             self._bar.add_task("", total=self._total, status="starting")
             self._bar.start()
