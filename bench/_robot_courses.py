@@ -79,9 +79,10 @@ COURSES: dict[Robot, Course] = {
         rewards={
             "alive_weight": 1.0,
             "tracking_sigma": 0.4,
-            "tracking_lin_vel_weight": 2.0,
-            "tracking_ang_vel_weight": 1.5,
+            "tracking_lin_vel_weight": 3.0,
+            "tracking_ang_vel_weight": 2.0,
             "feet_phase_weight": 2.0,
+            "swing_height": 0.1,
             "ang_vel_xy_weight": -0.03,
             "contact_force_weight": 0.0,
             "stand_still_weight": -0.1,
@@ -92,6 +93,7 @@ COURSES: dict[Robot, Course] = {
             "gradual": True,
             "first_steps_weight": 120.0,
             "upright_limit": 0.7,
+            "phase_sigma": 0.005,
         },
         ppo={
             **_LEGS["ppo"],

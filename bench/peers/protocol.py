@@ -49,7 +49,11 @@ def envpool_name(task: str) -> str:
 
 def envpool_options(options: dict[str, Any]) -> dict[str, Any]:
     """Constants of the reward of one of our tasks, by EnvPool's names."""
-    return {name.replace("_weight", "_scale"): value for name, value in options.items()}
+    renamed = {"swing_height": "max_foot_height"}
+    return {
+        renamed.get(name, name.replace("_weight", "_scale")): value
+        for name, value in options.items()
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -130,8 +130,8 @@ def after(steps, falls, level):
 
 
 def test_the_level_rises_without_falls_and_sinks_with_many():
-    assert after(60, falls=0, level=0.5)[gradual.LEVEL] == pytest.approx(0.51, abs=1e-5)
-    assert after(60, falls=1, level=0.5)[gradual.LEVEL] == pytest.approx(0.49, abs=1e-5)
+    assert after(60, falls=0, level=0.5)[gradual.LEVEL] == pytest.approx(0.515, abs=1e-5)
+    assert after(60, falls=1, level=0.5)[gradual.LEVEL] == pytest.approx(0.485, abs=1e-5)
     assert after(60, falls=0, level=1.0)[gradual.LEVEL] == 1.0
     assert after(60, falls=1, level=0.0)[gradual.LEVEL] == 0.0
 
@@ -161,7 +161,7 @@ def test_robots_that_fall_get_no_harder_episodes():
 def test_robots_that_have_not_fallen_get_harder_episodes():
     after_none = stepped(12, episode_level=0.0, falls=0.0)
     assert after_none[gradual.FALLS] == 0.0
-    assert after_none[gradual.LEVEL] == pytest.approx(12 / 6000, rel=1e-4)
+    assert after_none[gradual.LEVEL] == pytest.approx(12 / 4000, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", HUMANOIDS)

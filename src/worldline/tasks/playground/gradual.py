@@ -18,7 +18,7 @@ LEVEL = "episode_level"
 FALLS = "falls"
 
 #: Control steps without many falls from the easiest to the hardest episodes.
-_STEPS = 6000
+_STEPS = 4000
 #: The weight of the last control step in the moving average.
 _RATE = 0.01
 #: Episodes become harder while there are fewer falls than the first, and easier above the second.
