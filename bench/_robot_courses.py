@@ -79,8 +79,8 @@ COURSES: dict[Robot, Course] = {
         rewards={
             "alive_weight": 1.0,
             "tracking_sigma": 0.4,
-            "tracking_lin_vel_weight": 3.0,
-            "tracking_ang_vel_weight": 2.0,
+            "tracking_lin_vel_weight": 12.0,
+            "tracking_ang_vel_weight": 8.0,
             "feet_phase_weight": 2.0,
             "swing_height": 0.1,
             "ang_vel_xy_weight": -0.03,
@@ -92,6 +92,7 @@ COURSES: dict[Robot, Course] = {
             **_LEGS["task_options"],
             "gradual": True,
             "first_steps_weight": 120.0,
+            "first_following": 0.25,
             "upright_limit": 0.7,
             "phase_sigma": 0.005,
         },

@@ -18,11 +18,11 @@ LEVEL = "episode_level"
 FALLS = "falls"
 
 #: Control steps without many falls from the easiest to the hardest episodes.
-_STEPS = 4000
+_STEPS = 3000
 #: The weight of the last control step in the moving average.
 _RATE = 0.01
 #: Episodes become harder while there are fewer falls than the first, and easier above the second.
-_FEW, _MANY = 1 / 1000, 1 / 500
+_FEW, _MANY = 1 / 600, 1 / 300
 
 
 def begin() -> Ranges:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from worldline.tasks.playground.gait import foot_height
 from worldline.tasks.playground.humanoid import HumanoidTask, Stride
 from worldline.tasks.playground.legged import soft_limits
 from worldline.types import Array, Key
+
+#: The terms for following the command.
+_FOLLOWING = ("tracking_lin_vel", "tracking_ang_vel")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,6 +92,9 @@ class HumanoidJoystick(HumanoidTask):
     first_steps_weight: Finite = 0.0
     """With `gradual`, weight of the time in the air of feet that land, s, in the easiest episodes.
     It falls to 0 as they become harder."""
+    first_following: Share = 1.0
+    """With `gradual`, the share of the rewards for following that counts in the easiest episodes.
+    It grows to 1 as they become harder."""
     pose_weight: Finite = -1.0
     """Weight of the squared distance of joints from home, rad^2, with smaller weights for the
     joints of a stride."""
@@ -132,8 +138,7 @@ class HumanoidJoystick(HumanoidTask):
         fallen = self.fallen(after)
         terms = self.terms(after, stride, landed) | {"termination": fallen}
         if self.gradual:
-            swings = feet.air_time(stride.feet.air_time, landed, 0.0, self.air_times[1])
-            terms["first_steps"] = (1 - stride.level) * swings
+            terms |= self._first_terms(terms, stride, landed)
         return self.scored(terms, fallen, stride, swing_peak=stride.feet.mean_peak())
 
     def terms(self, physics: PhysicsState, stride: Stride, landed: Array) -> dict[str, Array]:
@@ -157,6 +162,16 @@ class HumanoidJoystick(HumanoidTask):
             **self._of_feet(physics, stride, landed, moving),
             **self._of_joints(physics.qpos[7:], moving),
         }
+
+    def _first_terms(
+        self, terms: Mapping[str, Array], stride: Stride, landed: Array
+    ) -> dict[str, Array]:
+        """The terms that are others in easy episodes: a robot should step before it follows."""
+        easy = 1 - stride.level
+        swings = feet.air_time(stride.feet.air_time, landed, 0.0, self.air_times[1])
+        share = 1 - easy * (1 - self.first_following)
+        following = {name: share * terms[name] for name in _FOLLOWING}
+        return {"first_steps": easy * swings, **following}
 
     def _of_motors(self, physics: PhysicsState) -> dict[str, Array]:
         forces = physics.fields["actuator_force"]
