@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import worldline
+from worldline.env.disturb import ActionNoise, Disturbed
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
 from worldline.tasks.playground import gradual
+from worldline.tasks.terrain import Terrain
 
 HUMANOIDS = [
     "g1-joystick-flat",
@@ -224,3 +226,29 @@ def test_worlds_that_do_not_adapt_stay_so_in_a_copy():
     worlds = worldline.Worlds(env, 2, adaptive=False)
     for other in (worlds.repeating(2), copy.copy(worlds)):
         assert other.reset(jax.random.key(0)).env.memory.level.tolist() == [1.0, 1.0]
+
+
+def on_terrain():
+    ground = Terrain(kinds=("rough",), levels=2)
+    return worldline.make("playground/g1-joystick-flat", gradual=True, terrain=ground)
+
+
+def disturbed():
+    task = worldline.make("playground/g1-joystick-flat", gradual=True).task
+    return worldline.Env(Disturbed(task=task, disturbances=(ActionNoise(std=0.1),)))
+
+
+@pytest.mark.parametrize("make", [on_terrain, disturbed])
+def test_episodes_become_harder_under_another_task_too(make):
+    worlds = worldline.Worlds(make(), 8)
+    state = begun = worlds.reset(jax.random.key(0))
+    assert not np.any(begun.env.physics.qvel)
+    for _ in range(20):
+        state, _ = worlds.step(state, jnp.zeros((8, 29)))
+    assert state.ranges[gradual.FALLS] < begun.ranges[gradual.FALLS]
+
+
+@pytest.mark.parametrize("make", [on_terrain, disturbed])
+def test_evaluations_are_as_hard_as_the_task_under_another_task_too(make):
+    state = worldline.Worlds(make(), 8, adaptive=False).reset(jax.random.key(0))
+    assert np.all(np.abs(state.env.physics.qvel[:, :6]).max(-1) > 0.01)

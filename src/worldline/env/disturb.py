@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import equinox as eqx
@@ -293,7 +294,6 @@ class Disturbed(WrappedTask):
             disturbance.check(self.task)
 
     observation_parts = of_task("observation_parts")
-    start_ranges = of_task("start_ranges")
 
     def mjcf(self) -> ModelSource:
         """The task's model."""
@@ -301,12 +301,15 @@ class Disturbed(WrappedTask):
 
     def start(self, key: Key) -> Start:
         """The task's start; the memory is the task's and each disturbance's."""
-        return self.start_within(key, self.start_ranges)
+        return self._remembering(key, self.task.start)
 
     def start_within(self, key: Key, ranges: Ranges) -> Start:
         """The task's start from ranges, with the memory of `start`."""
+        return self._remembering(key, functools.partial(self.task.start_within, ranges=ranges))
+
+    def _remembering(self, key: Key, begin: Callable[[Key], Start]) -> Start:
         key, *keys = jax.random.split(key, 1 + len(self.disturbances))
-        start = self.task.start_within(key, ranges)
+        start = begin(key)
         memories = [d.start(self.task, k) for d, k in zip(self.disturbances, keys, strict=True)]
         return dataclasses.replace(start, memory=(start.memory, tuple(memories)))
 
@@ -319,10 +322,6 @@ class Disturbed(WrappedTask):
     def tally(self, memory: PyTree, terminated: Array) -> PyTree:
         """The task's."""
         return self.task.tally(memory[0], terminated)
-
-    def adapt(self, ranges: Ranges, total: PyTree) -> Ranges:
-        """The task's."""
-        return self.task.adapt(ranges, total)
 
     def control(self, action: Array, physics: PhysicsState, memory: PyTree) -> dict[str, Array]:
         """The task's control for the disturbed action, and the forces of the pushes."""

@@ -7,6 +7,8 @@ import operator
 from typing import Any
 
 from worldline.env.task import Task
+from worldline.types import PyTree
+from worldline.variation.domain import Ranges
 
 
 def of_task(name: str) -> Any:
@@ -38,3 +40,8 @@ class WrappedTask(Task):
     action_parts = of_task("action_parts")
     symmetry = of_task("symmetry")
     camera = of_task("camera")
+    start_ranges = of_task("start_ranges")
+
+    def adapt(self, ranges: Ranges, total: PyTree) -> Ranges:
+        """The task's."""
+        return self.task.adapt(ranges, total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from worldline.tasks.terrain.config import Terrain
 from worldline.tasks.terrain.heights import HeightField
 from worldline.tasks.terrain.scene import FIELD, with_terrain
 from worldline.types import Array, Key, Observation, PyTree, Variation
+from worldline.variation.domain import Ranges
 from worldline.variation.tiles import Tiles, site_of
 
 #: The keys of an observation that get the height scan.
@@ -107,8 +109,19 @@ class OnTerrain(WrappedTask):
 
     def start(self, key: Key) -> Start:
         """The task's start, and any tile for it."""
+        return self._on_a_tile(key, self.task.start)
+
+    def start_within(self, key: Key, ranges: Ranges) -> Start:
+        """The task's start from ranges, and any tile for it."""
+        return self._on_a_tile(key, functools.partial(self.task.start_within, ranges=ranges))
+
+    def tally(self, memory: PyTree, terminated: Array) -> PyTree:
+        """The task's."""
+        return self.task.tally(memory, terminated)
+
+    def _on_a_tile(self, key: Key, begin: Callable[[Key], Start]) -> Start:
         tile_key, key = jax.random.split(key)
-        start = self.task.start(key)
+        start = begin(key)
         counts = jnp.array([self.tiles.levels, self.tiles.kinds], jnp.float32)
         level, kind = jax.random.uniform(tile_key, (2,), jnp.float32) * counts
         sites = start.variation.get("site_pos", jnp.asarray(self.model.constant("site_pos")))
