@@ -114,8 +114,10 @@ def main(config: RobotsBench) -> None:
     findings = [f for robot, course in robots.items() for f in judge(robot, course, runs)]
     _runs.write(Run, config, runs, findings)
     show_runs(robots, runs)
-    show_shifts(runs)
-    show_findings("What was promised", findings)
+    for robot in robots:
+        show_shifts(robot, [run for run in runs if run.task == robot and run.shifts])
+    if findings:
+        show_findings("What was promised", findings)
 
 
 def chosen(only: Sequence[str]) -> dict[Robot, Course]:
@@ -223,11 +225,14 @@ def measure(run: Run, shifted: bool) -> None:
     from _shifts import shifts
 
     env = worldline.make(run.task)
-    for index, evaluation in enumerate(run.evaluations):
+    others = dict(shifts(env)) if shifted else {}
+    for name, options in COURSES[run.task].elsewhere.items():
+        others[name] = (worldline.make(run.task, **options), None)
+    for evaluation in run.evaluations:
         policy = read_policy(Path(evaluation.pop("policy")), env)
         evaluation.update(evaluate(env, policy))
-        if shifted and index == len(run.evaluations) - 1:
-            for name, (there, domain) in shifts(env).items():
+        if evaluation is run.last:
+            for name, (there, domain) in others.items():
                 run.shifts[name] = evaluate(there, policy, domain)
 
 
@@ -289,16 +294,16 @@ def show_runs(robots: dict[Robot, Course], runs: Iterable[Run]) -> None:
     show_table("The last policy, in the full model", (*titles, "steps/s"), rows)
 
 
-def show_shifts(runs: Iterable[Run]) -> None:
-    """A line for each world: errors and falls of the policies that were tried there."""
-    tried = [run for run in runs if run.shifts]
+def show_shifts(task: Robot, tried: Sequence[Run]) -> None:
+    """A line for each world: errors and falls of the last policies there."""
+    names = dict.fromkeys(name for run in tried for name in run.shifts)
     rows = [
-        (name, *(_errors(run.shifts[name]) for run in tried))
-        for name in (tried[0].shifts if tried else ())
+        (name, *(_errors(run.shifts[name]) if name in run.shifts else "" for run in tried))
+        for name in names
     ]
     if tried:
-        title = f"{SHIFTED}: error m/s, rad/s, and share of falls"
-        show_table(title, ("", *(run.contender for run in tried)), rows)
+        columns = (f"{run.contender}, seed {run.seed}" for run in tried)
+        show_table(f"{task}: error m/s, rad/s, and share of falls", ("", *columns), rows)
 
 
 def _errors(found: dict[str, float]) -> str:

@@ -58,6 +58,26 @@ def test_the_fast_model_is_the_same_robot(name):
 
 
 @pytest.mark.parametrize("name", ROBOTS)
+def test_a_fast_robot_that_explores_moves_as_a_robot_can(name):
+    """No joint turns ever faster until the robot has fallen, whatever targets its servos get."""
+    task = load_task(f"playground/{name}", fast=True)
+    model, generator = task.model.mj, np.random.default_rng(0)
+    data, fastest = mujoco.MjData(model), []
+    for _ in range(10):
+        mujoco.mj_resetData(model, data)
+        data.qpos[:] = task.home
+        for _ in range(100):
+            noise = 0.6 * task.action_scale * generator.normal(size=model.nu)
+            data.ctrl[:] = np.clip(task.pose + noise, *model.actuator_ctrlrange.T)
+            mujoco.mj_step(model, data, round(task.control_timestep / model.opt.timestep))
+            if data.body(task.torso).xmat[8] < 0.0:
+                break
+            fastest.append(np.abs(data.qvel).max())
+    assert len(fastest) > 200
+    assert 1 < np.median(fastest) < max(fastest) < 100
+
+
+@pytest.mark.parametrize("name", ROBOTS)
 def test_a_fast_robot_touches_with_feet_alone(name):
     task = load_task(f"playground/{name}", fast=True)
     model, feet = task.model.mj, feet_of(task)

@@ -10,6 +10,7 @@ import pytest
 
 import worldline
 from worldline.env.disturb import ActionNoise, Disturbed
+from worldline.errors import TaskError
 from worldline.learn.ppo import PPOConfig, ppo
 from worldline.learn.rollout import evaluator
 from worldline.tasks.playground import gradual
@@ -121,6 +122,13 @@ def test_a_swing_of_a_foot_is_worth_its_time_in_the_easiest_episodes(level):
 
 def test_a_swing_of_a_foot_is_worth_nothing_in_the_hardest_episodes():
     assert not first_steps(1.0)[0].any()
+
+
+@pytest.mark.parametrize("option", [{"first_steps_weight": 120.0}, {"first_following": 0.25}])
+def test_an_option_that_changes_nothing_without_gradual_is_refused(option):
+    (name,) = option
+    with pytest.raises(TaskError, match=f"^{name} is .* without gradual; set gradual=True"):
+        worldline.make("playground/t1-joystick-flat", **option)
 
 
 @pytest.mark.parametrize(("level", "share"), [(0.0, 0.2), (0.5, 0.6), (1.0, 1.0)])

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from worldline.env.task import Outcome
+from worldline.errors import TaskError
 from worldline.physics.base import PhysicsState
 from worldline.settings import Count, Finite, NotNegative, Positive, Share
 from worldline.tasks.playground import commands, costs, feet
@@ -103,6 +104,14 @@ class HumanoidJoystick(HumanoidTask):
     """The joints that turn the legs sideways and about their axes."""
     knees: ClassVar[tuple[str, ...]]
     """The joints of the knees."""
+
+    def __post_init__(self) -> None:
+        for name, idle in {"first_steps_weight": 0.0, "first_following": 1.0}.items():
+            if not self.gradual and getattr(self, name) != idle:
+                raise TaskError(
+                    f"{name} is {getattr(self, name)}, and changes nothing without gradual; "
+                    f"set gradual=True, or leave {name} at {idle}"
+                )
 
     def first_command(self, key: Key) -> Command:
         """Anything within bounds, or to stand still."""

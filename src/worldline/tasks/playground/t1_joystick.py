@@ -72,6 +72,7 @@ class T1JoystickFlat(HumanoidJoystick):
     """Weight of feet that touch each other."""
 
     file = f"{SCENES}/scene_mjx_feetonly_flat_terrain.xml"
+    longest_step = 1.7  # with longer ones its joints are unstable
     fields = ("sensordata", "site_xpos", "site_xmat", "actuator_force", "qacc")
     torso = "Trunk"
     feet = ("left_foot", "right_foot")
