@@ -114,7 +114,7 @@ BRAX_EULER = 5.0
 BRAX_DEFAULT = 10.0
 #: Brax's own ant through Worldline. With a large batch, its physics takes most of the time.
 SAME_ANT = "worldline, Brax's ant"
-#: Its own compiled step in a loop, without a bridge: no bridge can be faster.
+#: Its own compiled step in a loop, without a bridge: a single program for all worlds.
 SAME_ANT_RAW = "Brax's ant, raw loop"
 #: Its speed over that of BraxEnv without cache clearing, at least, by batch size.
 BRAX_SAME_ANT = {4: 5.0}
