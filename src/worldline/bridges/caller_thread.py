@@ -29,11 +29,18 @@ def jit_on_caller_thread(worlds: Worlds, function: Callable[..., R]) -> Callable
     unchanged. The results are on `caller_device()`. If the worlds are on an accelerator or on
     several devices, this is `jax.jit`.
     """
+    here = device_for_caller(worlds)
+    if here is None:
+        return jax.jit(function)
+    return raised_as_it_is(jax.jit(function, in_shardings=here, out_shardings=here))
+
+
+def device_for_caller(worlds: Worlds) -> SingleDeviceSharding | None:
+    """Where programs of worlds run on their caller's thread; None: they do not."""
     device = caller_device()
     if worlds.device is None or worlds.device.platform != "cpu" or device is None:
-        return jax.jit(function)
-    here = SingleDeviceSharding(device)
-    return raised_as_it_is(jax.jit(function, in_shardings=here, out_shardings=here))
+        return None
+    return SingleDeviceSharding(device)
 
 
 @functools.cache

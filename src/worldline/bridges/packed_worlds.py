@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from worldline.bridges.caller_thread import jit_on_caller_thread
 from worldline.bridges.packing import Packing
+from worldline.bridges.shares import Shares
 from worldline.bridges.stepper import without_ranges
 from worldline.env.episodes import WorldsState
 from worldline.env.resets import where_rows
@@ -36,6 +37,7 @@ class PackedWorlds:
 
     def __init__(self, worlds: Worlds, observed: tuple[str, ...], requires_grad: bool) -> None:
         self._worlds, self._observed, self._requires_grad = worlds, observed, requires_grad
+        self._shares = Shares(worlds)
         # The ranges of a domain have no axis `B`; nothing changes them here.
         self.packing = Packing(without_ranges(jax.eval_shape(worlds.reset, jax.random.key(0))))
         example = jax.ShapeDtypeStruct((worlds.num_worlds, self.packing.words), jnp.int32)
@@ -44,11 +46,11 @@ class PackedWorlds:
         #: The names of the results of a step that have a derivative.
         self.differentiable = (REALS, "reward", *real)
         self.start = jit_on_caller_thread(worlds, self._start)
-        self.begin = jit_on_caller_thread(worlds, self._begin)
+        self.begin = self._shares.jit(self._begin)
         self.put = jit_on_caller_thread(worlds, self._put)
         self.unpack = jit_on_caller_thread(worlds, self._unpack)
-        self.advance = jit_on_caller_thread(worlds, self._advance)
-        self.pull = jit_on_caller_thread(worlds, self._pull)
+        self.advance = self._shares.jit(self._advance)
+        self.pull = self._shares.jit(self._pull)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and pickled as what it is made of: programs are compiled again."""
@@ -60,7 +62,7 @@ class PackedWorlds:
 
     def _begin(self, world: Array, rows: Array) -> dict[str, Array]:
         """New episodes in the rows of a mask."""
-        return self._seen(self._worlds.reset_where(self._unpack(world), rows))
+        return self._seen(self._shares.worlds.reset_where(self._unpack(world), rows))
 
     def _put(self, world: Array, given: Array, rows: Array) -> dict[str, Array]:
         """The worlds `given` in the rows of a mask, and `world` in the others."""
@@ -84,7 +86,7 @@ class PackedWorlds:
         state = self._unpack(world)
         if reals is not None:
             state = self._with_ranges(self.packing.with_reals(without_ranges(state), reals))
-        state, step = self._worlds.step(state, action, mask)
+        state, step = self._shares.worlds.step(state, action, mask)
         flags = (step.terminated | step.truncated, step.terminated, step.truncated)
         worth = dict(zip(("reward", *FLAGS), (step.reward, *flags), strict=True))
         results = self._carried(state) | self._observation(step.final_obs)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 
 from worldline.bridges.caller_thread import jit_on_caller_thread
 from worldline.bridges.packing import Packing
+from worldline.bridges.shares import Shares
 from worldline.env.episodes import WorldsState
 from worldline.env.worlds import Step, Worlds
 from worldline.types import Array, NDArray, Observation
@@ -27,10 +29,12 @@ class Stepper:
         self._worlds, self._same_step = worlds, same_step
         self._packing = Packing(without_ranges(state))
         action = jax.ShapeDtypeStruct((worlds.num_worlds, *worlds.env.action_low.shape), "float32")
-        self._results = Packing(jax.eval_shape(self._step, state, action, None)[1])
+        results = jax.eval_shape(functools.partial(self._step, worlds), state, action, None)[1]
+        self._results, shares = Packing(results), Shares(worlds)
+        self._share = shares.worlds
         self.pack = jit_on_caller_thread(worlds, self._pack)
         self.unpack = jit_on_caller_thread(worlds, self._unpack)
-        self._program = jit_on_caller_thread(worlds, self._packed_step)
+        self._program = shares.jit(self._packed_step)
 
     def step(
         self, packed: Array, action: NDArray, mask: NDArray | None
@@ -54,13 +58,13 @@ class Stepper:
     def _packed_step(
         self, packed: Array, action: Array, mask: Array | None
     ) -> tuple[Array, Array, Observation | None]:
-        state, results, final_obs = self._step(self._unpack(packed), action, mask)
+        state, results, final_obs = self._step(self._share, self._unpack(packed), action, mask)
         return self._pack(state), self._results.pack(results), final_obs
 
     def _step(
-        self, state: WorldsState, action: Array, mask: Array | None
+        self, worlds: Worlds, state: WorldsState, action: Array, mask: Array | None
     ) -> tuple[WorldsState, Step, Observation | None]:
-        state, step = self._worlds.step(state, action, mask)
+        state, step = worlds.step(state, action, mask)
         if self._same_step:
             return state, step._replace(final_obs={}), step.final_obs
         return state, step._replace(obs=step.final_obs, final_obs={}), None

@@ -75,7 +75,8 @@ class Worlds:
             0: they draw only at its start.
         cameras: cameras that replace those of the environment, as in `Env`; None keeps them.
         mesh: devices that share the worlds evenly, from `worldline.parallel.mesh.world_mesh`; None:
-            one device has them all. The numbers of a world are the same bit for bit.
+            one device has them all. The numbers of a world are the same bit for bit; with an engine
+            of XLA's (`mjx`, `brax`) up to rounding.
         adaptive: whether starts follow what happened so far, for tasks that `adapt`, as in
             training. Otherwise episodes begin as `Task.start` draws them, as in evaluation.
 
@@ -159,16 +160,21 @@ class Worlds:
 
     def repeating(self, times: int) -> Worlds:
         """The same worlds with `times` times the action repeat of their environment."""
-        return Worlds(
-            self.env.but(action_repeat=times * self.env.action_repeat),
-            self.num_worlds,
-            self.episode_length,
-            self.domain,
-            self.context,
-            self.resample_every,
-            mesh=self.mesh,
-            adaptive=self.adaptive,
-        )
+        return self.but(env=self.env.but(action_repeat=times * self.env.action_repeat))
+
+    def but(self, **changes: Any) -> Worlds:
+        """The same worlds with other arguments, such as `num_worlds=64`."""
+        made_of = {
+            "env": self.env,
+            "num_worlds": self.num_worlds,
+            "episode_length": self.episode_length,
+            "domain": self.domain,
+            "context": self.context,
+            "resample_every": self.resample_every,
+            "mesh": self.mesh,
+            "adaptive": self.adaptive,
+        }
+        return Worlds(**{**made_of, **changes})
 
     def reset(
         self,

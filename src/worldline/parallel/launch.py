@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from worldline.errors import ConfigError
+from worldline.host.cores import usable_cores
 from worldline.parallel.signals import handled_by
 
 #: Seconds in which the others notice that one of them is gone, and end.
@@ -105,15 +106,12 @@ def shares(cores: Sequence[int], processes: int) -> list[list[int]]:
 
 def cores_by_node(nodes: Path = _NODES) -> list[int]:
     """The cores that this process may use; those that share a memory (NUMA) are neighbours."""
-    mine = (
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    )
     node: dict[int, int] = {}
     for file in nodes.glob("node*/cpulist"):
         number = int(file.parent.name.removeprefix("node"))
         for first, last in re.findall(r"(\d+)(?:-(\d+))?", file.read_text()):
             node |= dict.fromkeys(range(int(first), int(last or first) + 1), number)
-    return sorted(mine, key=lambda core: (node.get(core, 0), core))
+    return sorted(usable_cores(), key=lambda core: (node.get(core, 0), core))
 
 
 def _run(command: list[str], cores: list[list[int]]) -> tuple[Ended, bool]:

@@ -3,7 +3,8 @@
 They are a mesh of one axis. What belongs to a world lies on the device that has it; all else, such
 as networks, is the same on every device. Programs are written as for one device: where a mean over
 worlds is taken, XLA adds up the devices' shares. So the numbers are those of one device up to the
-order in which they are summed, and the worlds are the same bit for bit.
+order in which they are summed, and the worlds are the same bit for bit; with an engine of XLA's
+(MJX, Brax) up to rounding, since XLA may round otherwise in programs for fewer worlds.
 """
 
 from __future__ import annotations

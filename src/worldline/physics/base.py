@@ -151,6 +151,8 @@ class Physics(abc.ABC):
     name: ClassVar[str]
     differentiable: ClassVar[bool] = False
     """Whether JAX can differentiate through `start` and `step`."""
+    by_xla: ClassVar[bool] = False
+    """Whether XLA computes the steps; otherwise a library does, with threads of its own."""
     on_cpu: bool = False
     """Whether it simulates on the CPU, whatever other devices JAX has."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import os
 import queue
 import threading
 import weakref
@@ -23,6 +22,7 @@ from worldline.errors import (
     did_you_mean,
     install_command,
 )
+from worldline.host.cores import usable_cores
 from worldline.rendering import opengl, raycast, warp
 from worldline.rendering.base import Picture, Renderer, View
 from worldline.rendering.scene import NDArray, World
@@ -168,8 +168,7 @@ def open_pool(
 
 def _maker(way: str, for_people: bool) -> tuple[Callable[..., Renderer], int, str]:
     """The function that makes a renderer, how many can work at a time, and a note for people."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = len(usable_cores())
     if way == RAYS:
         return raycast.RayRenderer, cores, "ray casting ({threads} threads)"
     if way == WARP:

@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 
 from worldline.errors import ConfigError, RunError, did_you_mean
 from worldline.files import PARTIAL, whole_file
+from worldline.host.cores import usable_cores
 from worldline.report.events import EventFile
 from worldline.report.figures import plot_curves
 
@@ -336,8 +337,7 @@ def git_commit() -> str:
 
 def _cores() -> str:
     """How many cores XLA takes this process to have: `NPROC`, or those that it may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return os.environ.get("NPROC") or str(len(affinity(0)) if affinity else os.cpu_count())
+    return os.environ.get("NPROC") or str(len(usable_cores()))
 
 
 def _check_empty(folder: Path) -> None:

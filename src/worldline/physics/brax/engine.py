@@ -33,6 +33,7 @@ class BraxPhysics(Physics):
 
     name = "brax"
     differentiable = True
+    by_xla = True
     model: SystemModel
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:

@@ -59,6 +59,7 @@ class MjxPhysics(ArrayPhysics):
 
     name = "mjx"
     differentiable = True
+    by_xla = True
 
     def __init__(self, model: Model, reads: Reads = NOTHING) -> None:
         # It may be built within a function that is traced: it holds arrays all the same.

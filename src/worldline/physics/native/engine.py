@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from worldline.errors import ModelError
 from worldline.host.calls import Spec, call_host
+from worldline.host.cores import usable_cores
 from worldline.host.primitive import host_primitive
 from worldline.model import Model
 from worldline.physics.autodiff import differentiate
@@ -97,7 +97,7 @@ class NativePhysics(Physics):
         self.gradient = gradient
         if num_threads < 0:
             raise ModelError(f"num_threads is {num_threads}; give 0 for all cores, or more")
-        self.num_threads = num_threads or _usable_cores()
+        self.num_threads = num_threads or len(usable_cores())
         for field in _SCRATCH.intersection(reads.named):
             raise ModelError(
                 f"{field!r} is internal memory of MuJoCo's solvers; remove it from the task's "
@@ -368,12 +368,6 @@ def _numbers(array: NDArray) -> NDArray:
     """An array `(rows, ...)` as `(rows, n)`; words become the float64 numbers that they hold."""
     flat = array.reshape(len(array), math.prod(array.shape[1:]))
     return flat.view(np.float64) if flat.dtype == np.uint32 else flat
-
-
-def _usable_cores() -> int:
-    """The number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _lower(ctx: Any, *operands: Any, call: _NativeCall, lead: int) -> Sequence[Any]:
