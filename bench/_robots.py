@@ -174,11 +174,12 @@ def read_policy(file: Path, env: worldline.Env) -> Policy:
             jnp.asarray(arrays[name], jnp.float32) for name in ("mean", "variance", "log_std")
         )
         activation: Any = str(arrays["activation"])
+        squash: Any = str(arrays["squash"])
     return Policy(
         actor=Actor(MLP(weights, biases, activation), log_std),
         statistics=RunningStatistics(jnp.float32(1), mean, variance),
         low=jnp.asarray(env.action_low),
         high=jnp.asarray(env.action_high),
-        squash="clip",
+        squash=squash,
         obs_keys=(STATE,),
     )

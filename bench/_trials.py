@@ -125,6 +125,7 @@ def our_settings(task: str, **replaced: Any) -> Settings:
         critic_hidden=ours.critic_hidden,
         activation=ours.activation,
         rescale=True,
+        squash=ours.squash,
     )
 
 

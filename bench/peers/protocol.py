@@ -102,6 +102,8 @@ class Settings:
     """Whether weights start orthogonal, the policy's last layer near zero."""
     rescale: bool = False
     """Whether the policy acts in [-1, 1], scaled to the bounds, rather than in their own units."""
+    squash: str = "clip"
+    """`clip`, or `tanh`: how actions come into the bounds."""
 
     @property
     def batch_size(self) -> int:

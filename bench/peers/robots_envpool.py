@@ -30,6 +30,7 @@ def save(file: Path, trainer: Trainer) -> None:
         variance=moments.var[: policy.reads],
         log_std=policy.log_std.detach().numpy(),
         activation=np.array(trainer.settings.activation),
+        squash=np.array(trainer.settings.squash),
     )
 
 

@@ -53,19 +53,32 @@ class Policy(nn.Module):
         self.actor = mlp((reads, *settings.actor_hidden, nact), settings, last_gain=0.01)
         self.value = mlp((nobs, *settings.critic_hidden, 1), settings, last_gain=1.0)
         self.log_std = nn.Parameter(torch.full((nact,), settings.log_std))
+        self.squash = settings.squash
+        nodes, weights = np.polynomial.hermite_e.hermegauss(8)
+        self.nodes = torch.from_numpy(nodes.astype(np.float32))
+        self.weights = torch.from_numpy((weights / weights.sum()).astype(np.float32))
 
     def mean(self, obs: Tensor) -> Tensor:
         """The most likely actions, `(..., nact)`."""
         return self.actor(obs[..., : self.reads])
 
-    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
-        """The action's log density, `(N,)`."""
-        scaled = (action - self.mean(obs)) * torch.exp(-self.log_std)
+    def log_prob(self, mean: Tensor, action: Tensor) -> Tensor:
+        """The log density of an action before it is bounded, `(N,)`."""
+        scaled = (action - mean) * torch.exp(-self.log_std)
         return -(0.5 * scaled**2 + self.log_std + 0.5 * np.log(2 * np.pi)).sum(-1)
 
-    def entropy(self) -> Tensor:
-        """Of the action in any state, `()`."""
-        return (self.log_std + 0.5 * np.log(2 * np.pi * np.e)).sum()
+    def entropy(self, mean: Tensor) -> Tensor:
+        """The mean entropy of actions, `()`; where tanh bounds them, of the bounded actions."""
+        entropy = (self.log_std + 0.5 * np.log(2 * np.pi * np.e)).sum()
+        if self.squash == "clip":
+            return entropy
+        raw = mean[..., None] + torch.exp(self.log_std)[:, None] * self.nodes
+        slope = 2 * (np.log(2) - raw - nn.functional.softplus(-2 * raw))
+        return entropy + (slope @ self.weights).sum(-1).mean()
+
+    def bounded(self, action: Tensor) -> Tensor:
+        """An action in the policy's unit, between -1 and 1 where tanh bounds it."""
+        return action if self.squash == "clip" else torch.tanh(action)
 
 
 def mlp(sizes: tuple[int, ...], settings: Settings, last_gain: float) -> nn.Sequential:
@@ -151,7 +164,9 @@ class Trainer:
 
     def _bounded(self, action: Tensor) -> NDArray:
         """The policy's choice as an action of the environment."""
-        return np.clip(self.middle + self.reach * action.numpy(), self.low, self.high)
+        return np.clip(
+            self.middle + self.reach * self.policy.bounded(action).numpy(), self.low, self.high
+        )
 
     @torch.no_grad()
     def rollout(self) -> Batch:
@@ -198,7 +213,7 @@ class Trainer:
         return Batch(
             obs,
             action,
-            self.policy.log_prob(obs, action),
+            self.policy.log_prob(self.policy.mean(obs), action),
             torch.from_numpy(values[:-1][real]),
             torch.from_numpy(advantage[real].astype(np.float32)),
             torch.from_numpy((advantage + values[:-1])[real].astype(np.float32)),
@@ -222,7 +237,8 @@ class Trainer:
         obs, target, old_value = batch.obs[rows], batch.target[rows], batch.value[rows]
         advantage = batch.advantage[rows]
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        log_ratio = self.policy.log_prob(obs, batch.action[rows]) - batch.log_prob[rows]
+        mean = self.policy.mean(obs)
+        log_ratio = self.policy.log_prob(mean, batch.action[rows]) - batch.log_prob[rows]
         ratio = torch.exp(log_ratio)
         surrogate = torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip))
         value = self.policy.value(obs)[:, 0]
@@ -230,7 +246,7 @@ class Trainer:
         if settings.clip_value:
             near = old_value + (value - old_value).clamp(-clip, clip)
             error = torch.max(error, (near - target) ** 2)
-        bonus = settings.entropy * self.policy.entropy()
+        bonus = settings.entropy * self.policy.entropy(mean)
         kl = (ratio - 1 - log_ratio).detach().mean()
         return settings.value * 0.5 * error.mean() - surrogate.mean() - bonus, kl
 

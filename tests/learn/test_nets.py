@@ -83,3 +83,20 @@ def test_entropy_and_divergence_against_draws() -> None:
     expected = (p.log_prob(draws) - q.log_prob(draws)).mean()
     np.testing.assert_allclose(q.kl_from(p), expected, atol=0.01)
     np.testing.assert_allclose(p.kl_from(p), 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("mean", [0.0, -0.7, 3.0])
+@pytest.mark.parametrize("std", [0.05, 0.6, 1.5])
+def test_entropy_of_bounded_actions_against_their_density(mean: float, std: float) -> None:
+    """That of the first component; the second has no bounds."""
+    distribution = Gaussian(jnp.array([mean, 0.3]), jnp.log(jnp.array([std, 0.4])))
+    found = distribution.squashed_entropy(np.array([True, False]))
+    # The density of y = tanh(x), by a substitution, over what float64 can tell apart from 1.
+    grid = np.linspace(mean - 12 * std, mean + 12 * std, 200_001)
+    density = np.exp(-0.5 * ((grid - mean) / std) ** 2) / (std * np.sqrt(2 * np.pi))
+    slope = 2 * (np.log(2) - grid - np.logaddexp(0, -2 * grid))
+    entropy = -np.trapezoid(density * (np.log(np.maximum(density, 1e-300)) - slope), grid)
+    other = np.log(0.4) + 0.5 * np.log(2 * np.pi * np.e)
+    np.testing.assert_allclose(found, entropy + other, atol=0.01)
+    free = distribution.squashed_entropy(np.array([False, False]))
+    np.testing.assert_allclose(free, distribution.entropy(), rtol=1e-6)

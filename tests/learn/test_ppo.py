@@ -150,6 +150,24 @@ def test_entropy_earns_until_the_spread_is_half_the_range(log_std: float, earned
     np.testing.assert_allclose(gradient.actor.log_std, -2.0 * earned, atol=1e-6)
 
 
+@pytest.mark.parametrize("squash", ["clip", "tanh"])
+def test_actions_beyond_the_bounds_earn_less_entropy_where_tanh_bounds_them(squash: str) -> None:
+    config = dataclasses.replace(SMALL, squash=squash, entropy_weight=1.0, normalize_rewards=False)
+    losses, learner = [], learner_of(PROBE, config)
+    for mean in (0.0, 3.0):
+        state = learner.init(jax.random.key(0))
+        networks = state.learning.networks
+        bias = jnp.full_like(networks.actor.mean.biases[-1], mean)
+        far = eqx.tree_at(lambda n: n.actor.mean.biases[-1], networks, bias)
+        learning = dataclasses.replace(state.learning, networks=far)
+        _, metrics = learner.update(dataclasses.replace(state, learning=learning))
+        losses.append(float(metrics["loss/entropy"]))
+    if squash == "clip":
+        np.testing.assert_allclose(*losses, atol=0.1)
+    else:
+        assert losses[1] < losses[0] - 2
+
+
 def test_two_programs_each_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     traces = {"act": 0, "learn": 0}
 

@@ -9,9 +9,10 @@ from typing import Literal, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from worldline.learn.networks.network import Network
-from worldline.types import Array, Key
+from worldline.types import Array, ArrayLike, Key, NDArray
 
 Activation: TypeAlias = Literal["tanh", "swish", "elu", "relu"]
 
@@ -102,6 +103,15 @@ def orthogonal(noise: Array) -> Array:
     return q if tall is noise else q.T
 
 
+def _normal_quadrature(points: int) -> tuple[NDArray, NDArray]:
+    """Points and weights, `(points,)`, of a mean over the standard normal distribution."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    return nodes.astype(np.float32), (weights / weights.sum()).astype(np.float32)
+
+
+_NORMAL = _normal_quadrature(8)
+
+
 class Gaussian(eqx.Module):
     """A normal distribution with independent components, over unbounded actions."""
 
@@ -122,6 +132,19 @@ class Gaussian(eqx.Module):
     def entropy(self) -> Array:
         """Differential entropy in nats, `(...)`."""
         return jnp.sum(self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e), axis=-1)
+
+    def squashed_entropy(self, bounded: ArrayLike) -> Array:
+        """The entropy in nats, `(...)`, of the action that tanh has brought into (-1, 1).
+
+        It is exact up to Gauss-Hermite quadrature with 8 points.
+
+        Args:
+            bounded: which components go through tanh, `(nact,)` bool.
+        """
+        nodes, weights = _NORMAL
+        raw = self.mean[..., None] + jnp.exp(self.log_std)[..., None] * nodes
+        slope = jnp.where(bounded, log_tanh_slope(raw) @ weights, 0.0)
+        return self.entropy() + slope.sum(axis=-1)
 
     def kl_from(self, other: Gaussian) -> Array:
         """KL(other || self) in nats, `(...)`."""

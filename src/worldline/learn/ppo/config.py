@@ -53,7 +53,8 @@ class PPOConfig(ImageLearnerConfig):
     value_weight: Finite = 0.5
     """Weight of the value loss."""
     entropy_weight: Finite = 0.0
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus. With squash "tanh" it is the entropy of the bounded action, so
+    that a policy earns nothing by actions far beyond the bounds."""
     max_grad_norm: Positive = 0.5
     """Clip the norm of the gradient to this value."""
     normalize_rewards: bool = True

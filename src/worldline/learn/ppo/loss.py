@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from worldline.learn.networks.actor_critic import ActorCritic, Segments
-from worldline.types import Array, Metrics
+from worldline.types import Array, ArrayLike, Metrics
 
 
 class Hyperparameters(eqx.Module):
@@ -47,9 +47,19 @@ class Batch(NamedTuple):
 
 
 def clipped_loss(
-    networks: ActorCritic, batch: Batch, hyperparameters: Hyperparameters
+    networks: ActorCritic,
+    batch: Batch,
+    hyperparameters: Hyperparameters,
+    squashed: ArrayLike | None = None,
 ) -> tuple[Array, Metrics]:
     """PPO's objective: Schulman et al. (2017), equation 9, with the policy term of equation 7.
+
+    Args:
+        networks: policy and value function.
+        batch: samples.
+        hyperparameters: numbers of the configuration.
+        squashed: which components of an action tanh brings into the bounds, `(nact,)` bool. The
+            entropy bonus is then that of the bounded action. None: actions are clipped.
 
     Returns:
         The loss `()`, and its metrics. `ppo/kl` adapts the learning rate.
@@ -60,9 +70,12 @@ def clipped_loss(
     clipped = jnp.clip(ratio, 1 - clip, 1 + clip)
     policy_loss = -jnp.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
     value_loss = _value_loss(value, batch, hyperparameters.value_clip)
-    entropy = distribution.entropy().mean()
-    # A standard deviation above half the actions' range only clips more: it earns nothing.
-    bonus = entropy - jnp.maximum(distribution.log_std, 0.0).sum(-1).mean()
+    if squashed is not None:
+        entropy = bonus = distribution.squashed_entropy(squashed).mean()
+    else:
+        entropy = distribution.entropy().mean()
+        # A standard deviation above half the actions' range only clips more: it earns nothing.
+        bonus = entropy - jnp.maximum(distribution.log_std, 0.0).sum(-1).mean()
     total = (
         policy_loss
         + hyperparameters.value_weight * value_loss

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from worldline.keys import as_key
@@ -57,7 +58,7 @@ from worldline.learn.shuffle import shuffled, taken
 from worldline.parallel.devices import apart, put
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, mean_over_shares
 from worldline.rendering.camera import image_names
-from worldline.types import Array, Key, Metrics, Observation, PyTree
+from worldline.types import Array, Key, Metrics, NDArray, Observation, PyTree
 
 #: From networks, a batch and the hyperparameters to the loss, `()`, and its metrics. All are means
 #: over the samples: each of several devices has its share of a minibatch.
@@ -115,7 +116,7 @@ def ppo(
     config: PPOConfig,
     *,
     networks: MakeNetworks | None = None,
-    loss: Loss = clipped_loss,
+    loss: Loss | None = None,
     optimizer: optax.GradientTransformation | None = None,
     advantage: Callable[..., Array] = generalized_advantage,
     rollout: Unroll = unroll,
@@ -128,7 +129,7 @@ def ppo(
         config: how to train.
         networks: makes policy and critic; by default `actor_critic(config, ...)` with the images
             that are observed.
-        loss: the function to minimise.
+        loss: the function to minimise; by default `clipped_loss`.
         optimizer: converts a gradient to the direction of a step; the learning rate in the state is
             its length. By default Adam.
         advantage: as `generalized_advantage`.
@@ -143,6 +144,7 @@ def ppo(
     config.check_worlds(worlds)
     mirrors = mirrors_of(config, worlds.env) if config.symmetry else None
     networks = networks or actor_critic(config, config.image_shapes(worlds.env), mirrors)
+    loss = loss or functools.partial(clipped_loss, squashed=_squashed(config, worlds))
     optimizer = optimizer or optax.scale_by_adam(eps=1e-5)
     chosen = networks, loss, optimizer, advantage, rollout, curriculum
     pieces = Pieces(worlds, config, *chosen, mirrors)
@@ -235,6 +237,14 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
         updates=jnp.int32(0),
         key=key,
     )
+
+
+def _squashed(config: PPOConfig, worlds: BatchedEnv[Any]) -> NDArray | None:
+    """Which components of an action tanh brings into the bounds, `(nact,)` bool; None: clipped."""
+    if config.squash != "tanh":
+        return None
+    env = worlds.env
+    return np.isfinite(env.action_low) & np.isfinite(env.action_high)
 
 
 def _policy(pieces: Pieces, learning: LearnerState) -> Policy:
