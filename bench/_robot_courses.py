@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 #: The name of a task.
@@ -41,6 +42,10 @@ class Course:
             if all(self.kept(name, found[name]) for name in self.promised):
                 return found["wall"]
         return math.inf
+
+    def soonest(self, runs: Iterable[Sequence[Mapping[str, float]]]) -> float:
+        """The median over runs of what `reached` gives of their evaluations."""
+        return statistics.median(map(self.reached, runs))
 
     def kept(self, measure: str, value: float) -> bool:
         """Whether a value is as promised."""

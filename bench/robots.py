@@ -253,11 +253,21 @@ def judge(task: Robot, course: Course, runs: Iterable[Run]) -> list[Finding]:
     for name, promised in course.promised.items() if ours else ():
         value = median(ours, name)
         bound = {"at_least" if course.more_is_better(name) else "at_most": promised}
-        soonest = statistics.median(course.reached(run.evaluations) for run in ours)
-        detail = f"all after {soonest:.0f} s" if math.isfinite(soonest) else "not all"
+        detail = f"all: {_seconds(course.soonest(run.evaluations for run in ours))}"
         findings.append(
             Finding(
                 what=f"{task}: {name}", value=value, shown=f"{value:.3f}", detail=detail, **bound
+            )
+        )
+    if course.promised and ours and peers:
+        mine, theirs = (course.soonest(run.evaluations for run in them) for them in (ours, peers))
+        findings.append(
+            Finding(
+                what=f"{task}: time until all is reached, ours / envpool's",
+                value=mine / theirs,
+                shown=f"{mine / theirs:.3g}",
+                detail=f"{_seconds(mine)} / {_seconds(theirs)}",
+                at_most=1.0,
             )
         )
     for name in course.measures if ours and peers else ():
@@ -274,6 +284,10 @@ def judge(task: Robot, course: Course, runs: Iterable[Run]) -> list[Finding]:
             )
         )
     return findings
+
+
+def _seconds(time: float) -> str:
+    return f"{time:.0f} s" if math.isfinite(time) else "never"
 
 
 def median(runs: Iterable[Run], name: str) -> float:
