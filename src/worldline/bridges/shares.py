@@ -56,10 +56,8 @@ class Shares:
         if self.number == 1:
             return jit_on_caller_thread(self.worlds, function)
         here = device_for_caller(self.worlds)
-        program, compiled = (
-            jax.jit(function, in_shardings=here, out_shardings=here),
-            dict[Any, Any](),
-        )
+        program = jax.jit(function, in_shardings=here, out_shardings=here)
+        compiled: dict[Any, Callable[..., Any]] = {}
         size = self.worlds.num_worlds
         shares = [slice(i * size, (i + 1) * size) for i in range(self.number)]
 
