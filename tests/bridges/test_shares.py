@@ -63,7 +63,7 @@ def programs() -> tuple[Worlds, PackedWorlds]:
 @pytest.fixture(scope="module")
 def few() -> PackedWorlds:
     """Of as many worlds as a share has."""
-    return PackedWorlds(slides(ROWS, LENGTH), ("state",), requires_grad=True)
+    return PackedWorlds(slides(B, LENGTH).share(3), ("state",), requires_grad=True)
 
 
 class TestSteps:
@@ -127,6 +127,9 @@ class TestSteps:
             # Programs that XLA compiled otherwise may round otherwise.
             np.testing.assert_allclose(given["reward"][:, 0], step.reward, rtol=1e-5)
             np.testing.assert_allclose(given["state"], step.final_obs["state"], 1e-5, 1e-6)
+        numbers = packed.unpack(world).episode_index
+        np.testing.assert_array_equal(numbers, state.episode_index)
+        assert (numbers >= B).all()
 
 
 class TestThreads:

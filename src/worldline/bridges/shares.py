@@ -39,9 +39,7 @@ class Shares:
         #: How many shares there are.
         self.number = _number(worlds)
         #: The worlds of one share.
-        self.worlds = worlds
-        if self.number > 1:
-            self.worlds = worlds.but(num_worlds=worlds.num_worlds // self.number)
+        self.worlds = worlds if self.number == 1 else worlds.share(self.number)
 
     def jit(self, function: Callable[..., PyTree]) -> Callable[..., Any]:
         """Compiles a function of the rows of one share, for a caller that gives those of all.

@@ -176,6 +176,12 @@ class Worlds:
         }
         return Worlds(**{**made_of, **changes})
 
+    def share(self, number: int) -> Worlds:
+        """One of `number` equal shares: fewer worlds, whose episodes count as those of all."""
+        share = self.but(num_worlds=self.num_worlds // number)
+        share._episodes = self._episodes
+        return share
+
     def reset(
         self,
         key: Key,
