@@ -20,7 +20,7 @@ import numpy as np
 
 from worldline.bridges.caller_thread import device_for_caller, jit_on_caller_thread
 from worldline.env.worlds import Worlds
-from worldline.host.cores import usable_cores
+from worldline.parallel.cores import usable_cores
 from worldline.types import PyTree
 
 #: A share has so many worlds at least, since each program takes some 0.1 ms to begin; and there are

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from worldline.errors import ConfigError
-from worldline.host.cores import usable_cores
+from worldline.parallel.cores import usable_cores
 from worldline.parallel.signals import handled_by
 
 #: Seconds in which the others notice that one of them is gone, and end.

@@ -22,7 +22,7 @@ from worldline.errors import (
     did_you_mean,
     install_command,
 )
-from worldline.host.cores import usable_cores
+from worldline.parallel.cores import usable_cores
 from worldline.rendering import opengl, raycast, warp
 from worldline.rendering.base import Picture, Renderer, View
 from worldline.rendering.scene import NDArray, World

@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 
 from worldline.errors import ConfigError, RunError, did_you_mean
 from worldline.files import PARTIAL, whole_file
-from worldline.host.cores import usable_cores
+from worldline.parallel.cores import usable_cores
 from worldline.report.events import EventFile
 from worldline.report.figures import plot_curves
 

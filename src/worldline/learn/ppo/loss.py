@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from worldline.learn.networks.actor_critic import ActorCritic, Segments
-from worldline.types import Array, ArrayLike, Metrics
+from worldline.learn.ppo.config import PPOConfig
+from worldline.types import Array, ArrayLike, Metrics, NDArray
 
 
 class Hyperparameters(eqx.Module):
@@ -44,6 +46,13 @@ class Batch(NamedTuple):
     advantage: Array
     target: Array
     """The target of the critic's value."""
+
+
+def squashed_actions(config: PPOConfig, env: Any) -> NDArray | None:
+    """Which components of an action tanh brings into the bounds, `(nact,)` bool; None: clipped."""
+    if config.squash != "tanh":
+        return None
+    return np.isfinite(env.action_low) & np.isfinite(env.action_high)
 
 
 def clipped_loss(

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from worldline.keys import as_key
@@ -44,7 +43,7 @@ from worldline.learn.networks.actor_critic import ActorCritic, Segments
 from worldline.learn.normalizer import ObservationStatistics
 from worldline.learn.policy import Policy
 from worldline.learn.ppo.config import PPOConfig
-from worldline.learn.ppo.loss import Batch, Hyperparameters, clipped_loss
+from worldline.learn.ppo.loss import Batch, Hyperparameters, clipped_loss, squashed_actions
 from worldline.learn.ppo.networks import MakeNetworks, Mirrors, actor_critic, mirrors_of
 from worldline.learn.returns import (
     RewardScale,
@@ -58,7 +57,7 @@ from worldline.learn.shuffle import shuffled, taken
 from worldline.parallel.devices import apart, put
 from worldline.parallel.mesh import BY_WORLD, EVERYWHERE, mean_over_shares
 from worldline.rendering.camera import image_names
-from worldline.types import Array, Key, Metrics, NDArray, Observation, PyTree
+from worldline.types import Array, Key, Metrics, Observation, PyTree
 
 #: From networks, a batch and the hyperparameters to the loss, `()`, and its metrics. All are means
 #: over the samples: each of several devices has its share of a minibatch.
@@ -144,7 +143,7 @@ def ppo(
     config.check_worlds(worlds)
     mirrors = mirrors_of(config, worlds.env) if config.symmetry else None
     networks = networks or actor_critic(config, config.image_shapes(worlds.env), mirrors)
-    loss = loss or functools.partial(clipped_loss, squashed=_squashed(config, worlds))
+    loss = loss or functools.partial(clipped_loss, squashed=squashed_actions(config, worlds.env))
     optimizer = optimizer or optax.scale_by_adam(eps=1e-5)
     chosen = networks, loss, optimizer, advantage, rollout, curriculum
     pieces = Pieces(worlds, config, *chosen, mirrors)
@@ -237,14 +236,6 @@ def _begin(pieces: Pieces, key: Key, obs: Observation) -> LearnerState:
         updates=jnp.int32(0),
         key=key,
     )
-
-
-def _squashed(config: PPOConfig, worlds: BatchedEnv[Any]) -> NDArray | None:
-    """Which components of an action tanh brings into the bounds, `(nact,)` bool; None: clipped."""
-    if config.squash != "tanh":
-        return None
-    env = worlds.env
-    return np.isfinite(env.action_low) & np.isfinite(env.action_high)
 
 
 def _policy(pieces: Pieces, learning: LearnerState) -> Policy:

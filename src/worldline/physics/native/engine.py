@@ -26,9 +26,9 @@ from jax.extend.mlir.dialects import stablehlo
 
 from worldline.errors import ModelError
 from worldline.host.calls import Spec, call_host
-from worldline.host.cores import usable_cores
 from worldline.host.primitive import host_primitive
 from worldline.model import Model
+from worldline.parallel.cores import usable_cores
 from worldline.physics.autodiff import differentiate
 from worldline.physics.base import NOTHING, Physics, PhysicsState, Reads
 from worldline.physics.finite_differences import (
