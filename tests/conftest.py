@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     With `WORLDLINE_PART=i/n` one in n of the exhaustive tests is kept; with `WORLDLINE_FILES=i/n`
     the tests of one file in n. With `WORLDLINE_TURN=i`, which is another each day, one in eight of
     those in `long_tests.txt`, and of each other test that has several cases a quarter of them, at
-    least one. Where a test is run on each engine, MJX is for the exhaustive tests: each of its
+    least one, unless it is marked `whole`. Where a test is run on each engine, MJX is for the exhaustive tests: each of its
     programs compiles for half a minute. Its own tests are in `test_mjx*.py`.
     """
     for item in items:
@@ -91,7 +91,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept_files = _part(set(files.values()), "WORLDLINE_FILES")
     out |= {name for name, file in files.items() if file not in kept_files}
     if turn := os.environ.get("WORLDLINE_TURN"):
-        out |= _of_other_turns([name for name in files if name not in exhaustive], int(turn))
+        whole = {item.nodeid for item in items if item.get_closest_marker("whole")}
+        in_turn = [name for name in files if name not in exhaustive | whole]
+        out |= _of_other_turns(in_turn, int(turn))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
     items[:] = [item for item in items if item.nodeid not in out]
 

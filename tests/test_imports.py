@@ -87,6 +87,7 @@ def test_the_ground_floor_is_small():
     assert len(ground) <= MOST_ON_THE_GROUND, ground
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("module", FILES)
 def test_a_room_imports_from_below_alone(module):
     own = ROOMS.index(room(module))
