@@ -67,8 +67,8 @@ _FOLLOW = {
 }
 
 
-def _humanoid(initial_log_std: float = -1.2, **rewards: float) -> dict[str, Any]:
-    """How humanoids are trained, with more constants of the reward."""
+def _humanoid(ppo: Mapping[str, Any] | None = None, **rewards: float) -> dict[str, Any]:
+    """How humanoids are trained, with other settings of PPO and constants of the reward."""
     return {
         "measures": (*_ERRORS, "ended"),
         "elsewhere": _UNPUSHED,
@@ -99,8 +99,9 @@ def _humanoid(initial_log_std: float = -1.2, **rewards: float) -> dict[str, Any]
             "discount": 0.99,
             "actor_hidden": (256, 128),
             "critic_hidden": (256, 128),
-            "initial_log_std": initial_log_std,
+            "initial_log_std": -1.2,
             "entropy_weight": 0.001,
+            **(ppo or {}),
         },
     }
 
@@ -125,8 +126,11 @@ COURSES: dict[Robot, Course] = {
         **_humanoid(contact_force_weight=0.0, stand_still_weight=-0.1),
     ),
     "playground/spot-flat": Course(minutes=15, measures=_ERRORS, **_LEGS),
-    # An action of 1 moves a joint of the T1 twice as far.
-    "playground/t1-joystick-flat": Course(minutes=15, **_humanoid(initial_log_std=-1.9)),
+    "playground/t1-joystick-flat": Course(
+        minutes=15,
+        # An action of 1 moves a joint of the T1 twice as far.
+        **_humanoid({"initial_log_std": -1.9, "squash": "tanh", "entropy_weight": 0.01}),
+    ),
     "playground/berkeley-joystick-flat": Course(minutes=15, **_humanoid()),
     "playground/go1-joystick-rough": Course(minutes=15, measures=_ERRORS, **_LEGS),
     "playground/go1-getup": Course(minutes=15, measures=("return",), **_LEGS),
