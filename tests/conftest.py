@@ -79,8 +79,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     With `WORLDLINE_PART=i/n` one in n of the exhaustive tests is kept; with `WORLDLINE_FILES=i/n`
     the tests of one file in n. With `WORLDLINE_TURN=i`, which is another each day, one in eight of
     those in `long_tests.txt`, and of each other test that has several cases a quarter of them, at
-    least one, unless it is marked `whole`. Where a test is run on each engine, MJX is for the exhaustive tests: each of its
-    programs compiles for half a minute. Its own tests are in `test_mjx*.py`.
+    least one, unless it is marked `whole`. Where a test is run on each engine, MJX is for the
+    exhaustive tests: each of its programs compiles for half a minute. Its own tests are in
+    `test_mjx*.py`.
     """
     for item in items:
         if "mjx" in item.name.partition("[")[2] and "test_mjx" not in item.nodeid:

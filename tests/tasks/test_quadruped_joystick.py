@@ -1,5 +1,6 @@
 """robot/quadruped-joystick: its commands, its gait, its falls."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -67,6 +68,34 @@ def test_feet_are_on_the_ground_in_the_stance(env):
     mujoco.mj_kinematics(env.model.mj, data)
     feet = [data.site(f"{leg} foot").xpos[2] for leg in LEGS]
     np.testing.assert_allclose(feet, 0.025, atol=0.002)
+
+
+@pytest.mark.parametrize(
+    ("velocity", "command", "worth"),
+    [
+        ((0.0, 0.0), (0.3, 0.0), 0.0),
+        ((0.15, 0.0), (0.3, 0.0), 0.5),
+        ((0.3, 0.4), (0.3, 0.0), np.exp(-1.0)),
+        ((0.9, 0.0), (0.3, 0.0), 1.0),
+        ((-0.9, 0.0), (0.3, 0.0), -1.0),
+        ((0.3, -0.4), (0.6, -0.8), 0.5),
+        ((0.4, 0.0), (0.0, 0.0), np.exp(-1.0)),  # to stand
+    ],
+)
+def test_progress_is_a_share_of_the_commanded_speed(velocity, command, worth, standing):
+    _, states = standing
+    last = jax.tree.map(lambda x: jnp.asarray(x[-1, 0]), states)
+    torso = last.physics.fields["xmat"][1].reshape(3, 3)
+    rewards = []
+    for progress, weight in ((True, 1.0), (False, 0.0)):
+        task = QuadrupedJoystick(progress=progress, linear_reward=weight, bounce_cost=0.0)
+        world = torso @ jnp.array([*velocity, 0.0])
+        physics = dataclasses.replace(last.physics, qvel=last.physics.qvel.at[:3].set(world))
+        memory = dataclasses.replace(last.memory, command=jnp.array([*command, 0.0]))
+        rewards.append(float(task.outcome(physics, jnp.zeros(12), physics, memory).reward))
+    # A reward is never negative.
+    assert rewards[0] == pytest.approx(max(rewards[1] + worth, 0.0), abs=1e-4)
+    assert rewards[1] > 0.3
 
 
 def test_commands_change_within_an_episode_and_only_then(standing):

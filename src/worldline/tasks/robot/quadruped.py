@@ -34,6 +34,8 @@ _STANDING = np.tile(np.array(STANCE, np.float32), len(LEGS))
 #: Height of the torso then, m.
 HEIGHT = 0.33
 _FOOT = 0.025
+#: Up to this commanded speed it should stand, m/s.
+_SLOW = 0.1
 #: The underside of the torso: points along its left and its right edge, by name.
 _UNDERSIDE = {
     f"{side} {place}": (x, y, -0.05)
@@ -159,6 +161,10 @@ class QuadrupedJoystick(WalkingTask):
     """Error of velocity at which `exp(-1)` of its reward is left: m/s, rad/s."""
     linear_reward: float = 1.0
     """Reward for following the forward and sideways velocity."""
+    progress: bool = False
+    """Reward the share of the commanded forward and sideways speed that the robot reaches, in place
+    of a small error of its velocity. Then it earns nothing while it stands still, also under slow
+    commands: for ground where it may get stuck."""
     turning_reward: float = 0.5
     """Reward for following the turning velocity."""
     gait_reward: float = 0.4
@@ -324,7 +330,7 @@ class QuadrupedJoystick(WalkingTask):
         linear_error = jnp.linalg.norm(velocity[:2] - memory.command[:2])
         turning_error = jnp.abs(spin[2] - memory.command[2])
         worth = (
-            self.linear_reward * jnp.exp(-((linear_error / self.tracking_width) ** 2))
+            self.linear_reward * self._following(velocity[:2], memory.command[:2])
             + self.turning_reward * jnp.exp(-((turning_error / self.tracking_width) ** 2))
             + self.gait_reward * self._gait(after, memory.command)
         )
@@ -345,6 +351,19 @@ class QuadrupedJoystick(WalkingTask):
                 "cost": cost,
             },
         )
+
+    def _following(self, velocity: Array, command: Array) -> Array:
+        """How well it moves forward and sideways as commanded, at most 1."""
+        error = jnp.linalg.norm(velocity - command)
+        near = jnp.exp(-((error / self.tracking_width) ** 2))
+        if not self.progress:
+            return near
+        # As the tracking reward of Cheng et al. (2024), "Extreme parkour with legged robots".
+        speed = jnp.sqrt(jnp.maximum(jnp.sum(command**2), _SLOW**2))
+        along = velocity @ command / speed
+        across = jnp.exp(-(jnp.sum(velocity**2) - along**2) / self.tracking_width**2)
+        share = jnp.clip(along / speed, -1.0, 1.0) * across
+        return jnp.where(speed > _SLOW, share, near)
 
     def _fallen(self, physics: PhysicsState, up: Array) -> Array:
         """Whether the torso is tipped over, or at the ground, `()` bool."""
