@@ -163,8 +163,8 @@ class QuadrupedJoystick(WalkingTask):
     """Reward for following the forward and sideways velocity."""
     progress: bool = False
     """Reward the share of the commanded forward and sideways speed that the robot reaches, in place
-    of a small error of its velocity. Then it earns nothing while it stands still, also under slow
-    commands: for ground where it may get stuck."""
+    of a small error of its velocity. Standing still then earns nothing of the linear reward under
+    commands above 0.1 m/s: for ground where the robot may get stuck."""
     turning_reward: float = 0.5
     """Reward for following the turning velocity."""
     gait_reward: float = 0.4
