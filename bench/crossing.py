@@ -85,9 +85,13 @@ def crossed(config: CrossingBench, task: Any, policy: Policy, kind: int, level: 
     import worldline
     from worldline.variation import Context
 
-    # The task with one command for all of the time.
-    ahead = (config.speed, 0.0, 0.0)
-    steady = {"slowest": ahead, "fastest": ahead, "stand_probability": 0.0}
+    # The task with one command for all of the time. If the task keeps a heading, it may turn the
+    # robot back as fast as in training.
+    turns = task.heading_gain != 0
+    slowest, fastest = (
+        (config.speed, 0.0, turns * most[2]) for most in (task.lowest_command, task.fastest)
+    )
+    steady = {"slowest": slowest, "fastest": fastest, "stand_probability": 0.0}
     task = dataclasses.replace(task, **steady, command_time=10 * config.seconds)
     env = worldline.Env(task, context=Context(["terrain_level", "terrain_kind"], visible=()))
     number, steps = config.episodes, round(config.seconds / task.control_timestep)

@@ -125,6 +125,75 @@ def test_commands_are_distributed_as_stated(slowest):
 def test_commands_out_of_order_are_refused():
     with pytest.raises(TaskError, match=r"slowest is \(0.9, 0, 0\), in part above fastest"):
         QuadrupedJoystick(slowest=(0.9, 0, 0))
+    with pytest.raises(TaskError, match="heading_gain is -1"):
+        QuadrupedJoystick(heading_gain=-1)
+
+
+@pytest.mark.parametrize(
+    ("heading", "yaw", "command", "steps", "turning"),
+    [
+        (0.0, 0.0, (0.5, 0.0, 0.0), 9, 0.0),
+        (0.3, 0.1, (0.5, 0.0, 0.0), 9, 0.4),  # 2 for each of 0.2 rad to the left
+        (0.0, 0.1, (0.0, 0.1, 0.4), 9, -0.2),  # to the right
+        (2.0, 0.0, (0.5, 0.0, 0.0), 9, 0.5),  # as fast as allowed
+        (0.0, 2.0, (0.5, 0.0, 0.0), 9, -0.3),
+        (3.1, -3.1, (0.5, 0.0, 0.0), 9, 2 * (6.2 - 2 * np.pi)),  # the shorter way round
+        (2.0, 0.0, (0.0, 0.0, 0.0), 9, 0.0),  # to stand
+        (2.0, 1.5, (0.5, 0.0, 0.0), 1, 0.0),  # a new command, and a new heading with it
+    ],
+)
+def test_it_is_told_to_turn_back_to_its_heading(start, heading, yaw, command, steps, turning):
+    task = QuadrupedJoystick(
+        heading_gain=2.0,
+        slowest=(0.3, -0.1, -0.3),
+        fastest=(0.8, 0.1, 0.5),
+        stand_probability=0.0,
+    )
+    torso = jnp.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
+    turned = (
+        start.physics.fields["xmat"].at[1].set(torso.reshape(start.physics.fields["xmat"][1].shape))
+    )
+    physics = eqx.tree_at(lambda p: p.fields["xmat"], start.physics, turned)
+    memory = dataclasses.replace(
+        start.memory,
+        command=jnp.array(command),
+        steps=jnp.int32(steps),
+        heading=jnp.float32(heading),
+    )
+    after = task.outcome(physics, jnp.zeros(12), physics, memory).memory
+    assert float(after.command[2]) == pytest.approx(turning, abs=1e-5)
+    new = steps == 1
+    assert float(after.heading) == pytest.approx(yaw if new else heading, abs=1e-5)
+    assert new != bool((after.command[:2] == jnp.array(command)[:2]).all())
+
+
+def test_it_first_keeps_the_heading_of_its_start():
+    task = QuadrupedJoystick(heading_gain=2.0)
+    first = task.start(jax.random.key(3))
+    half = np.arctan2(first.qpos[6], first.qpos[3])
+    assert float(first.memory.heading) == pytest.approx(2 * half, abs=1e-5)
+    assert float(first.memory.command[2]) == 0.0
+    assert QuadrupedJoystick().start(jax.random.key(3)).memory.heading is None
+
+
+@pytest.mark.parametrize(
+    ("heading", "velocity", "error"),
+    [
+        (0.0, (0.5, 0.0), 0.0),
+        (np.pi / 2, (0.0, 0.5), 0.0),  # it headed along y, and still goes there
+        (np.pi / 2, (0.5, 0.0), 0.5 * np.sqrt(2)),  # now it goes where it heads
+        (np.pi / 6, (0.25 * np.sqrt(3), 0.25), 0.0),
+        (np.pi, (0.3, 0.4), np.hypot(0.8, 0.4)),
+    ],
+)
+def test_forward_is_where_it_headed_at_the_last_command(start, heading, velocity, error):
+    moving = eqx.tree_at(lambda p: p.qvel, start.physics, jnp.zeros(18).at[:2].set(velocity))
+    memory = dataclasses.replace(
+        start.memory, command=jnp.array([0.5, 0.0, 0.0]), heading=jnp.float32(heading)
+    )
+    task = QuadrupedJoystick(heading_gain=1.0)
+    found = task.outcome(moving, jnp.zeros(12), moving, memory).metrics["linear_error"]
+    assert float(found) == pytest.approx(error, abs=1e-5)
 
 
 def test_following_is_worth_most(env, start):

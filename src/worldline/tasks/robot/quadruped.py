@@ -113,6 +113,8 @@ class Memory(eqx.Module):
     words: Array
     """The key for the commands to come, as words `(2,)` uint32: JAX's check for keys that are used
     twice cannot follow a key through the memories of many worlds."""
+    heading: Array | None = None
+    """Where it should head, `()`, rad; None without a `heading_gain`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,6 +153,11 @@ class QuadrupedJoystick(WalkingTask):
     """Probability of a command to stand still."""
     command_time: float = 4.0
     """Seconds between two commands."""
+    heading_gain: float = 0.0
+    """How fast the robot is told to turn back, for each rad that it has turned since the last new
+    command, 1/s; at most as `slowest` and `fastest` say. Forward is then where it headed at that
+    time, so walking in circles earns little. 0: the turning velocity is drawn, as the others are,
+    and forward is where the robot heads now."""
     action_scale: float = 0.6
     """How far an action of 1 moves a joint from the stance, rad."""
     gait_frequency: float = 2.0
@@ -194,6 +201,11 @@ class QuadrupedJoystick(WalkingTask):
             raise TaskError(
                 f"slowest is {self.lowest_command}, in part above fastest, which is {self.fastest}"
             )
+        if self.heading_gain < 0:
+            raise TaskError(
+                f"heading_gain is {self.heading_gain:g}, so it would turn further away; give a "
+                "positive number, or 0 to draw the turning velocity"
+            )
 
     def mjcf(self) -> str:
         """The text above."""
@@ -205,11 +217,13 @@ class QuadrupedJoystick(WalkingTask):
         heading = jax.random.uniform(heading_key, minval=-jnp.pi, maxval=jnp.pi) / 2
         turn = jnp.stack([jnp.cos(heading), jnp.zeros(()), jnp.zeros(()), jnp.sin(heading)])
         joints = _STANDING + 0.1 * jax.random.normal(joints_key, (12,))
+        command = self.command(command_key)
         memory = Memory(
-            command=self.command(command_key),
+            command=self._turned(command, jnp.zeros(())) if self.heading_gain else command,
             steps=jnp.int32(self._command_steps),
             action=jnp.zeros(12, jnp.float32),
             words=jax.random.key_data(memory_key),
+            heading=2 * heading if self.heading_gain else None,
         )
         return Start(
             qpos=jnp.concatenate([jnp.array([0.0, 0.0, HEIGHT + 0.02]), turn, joints]),
@@ -223,6 +237,12 @@ class QuadrupedJoystick(WalkingTask):
         low, high = jnp.array(self.lowest_command), jnp.array(self.fastest)
         velocities = jax.random.uniform(velocity_key, (3,), minval=low, maxval=high)
         return jnp.where(jax.random.bernoulli(stand_key, self.stand_probability), 0.0, velocities)
+
+    def _turned(self, command: Array, away: Array) -> Array:
+        """The command with the turning velocity for a heading that is `away` to the left, rad."""
+        away = (away + jnp.pi) % (2 * jnp.pi) - jnp.pi
+        turning = jnp.clip(self.heading_gain * away, self.lowest_command[2], self.fastest[2])
+        return command.at[2].set(jnp.where(jnp.any(command != 0), turning, 0.0))
 
     @property
     def lowest_command(self) -> tuple[float, ...]:
@@ -327,10 +347,11 @@ class QuadrupedJoystick(WalkingTask):
     ) -> Outcome:
         """Velocities and gait as commanded; smoothly; without a fall."""
         velocity, spin, up = self.velocity(after), after.qvel[3:6], self.torso(after)[2]
-        linear_error = jnp.linalg.norm(velocity[:2] - memory.command[:2])
+        moving = velocity[:2] if memory.heading is None else _seen_from(memory.heading, after)
+        linear_error = jnp.linalg.norm(moving - memory.command[:2])
         turning_error = jnp.abs(spin[2] - memory.command[2])
         worth = (
-            self.linear_reward * self._following(velocity[:2], memory.command[:2])
+            self.linear_reward * self._following(moving, memory.command[:2])
             + self.turning_reward * jnp.exp(-((turning_error / self.tracking_width) ** 2))
             + self.gait_reward * self._gait(after, memory.command)
         )
@@ -344,7 +365,7 @@ class QuadrupedJoystick(WalkingTask):
         return Outcome(
             reward=jnp.maximum(worth - cost, 0.0),  # so that to fall soon is never worth while
             terminated=self._fallen(after, up),
-            memory=self._next(memory, action),
+            memory=self._next(memory, action, after),
             metrics={
                 "linear_error": linear_error,
                 "turning_error": turning_error,
@@ -382,13 +403,28 @@ class QuadrupedJoystick(WalkingTask):
         wanted = jnp.where(jnp.any(command != 0), self.step_height * swing, 0.0)
         return jnp.exp(-jnp.sum(((height - wanted) / self.step_height) ** 2))
 
-    def _next(self, memory: Memory, action: Array) -> Memory:
+    def _next(self, memory: Memory, action: Array, after: PhysicsState) -> Memory:
         """The memory after a step, with a new command when it is time."""
         key, now = jax.random.split(jax.random.wrap_key_data(memory.words))
         due = memory.steps <= 1
+        command = jnp.where(due, self.command(now), memory.command)
+        heading = memory.heading
+        if heading is not None:
+            torso = self.torso(after)
+            present = jnp.arctan2(torso[1, 0], torso[0, 0])
+            heading = jnp.where(due, present, heading)
+            command = self._turned(command, heading - present)
         return Memory(
-            command=jnp.where(due, self.command(now), memory.command),
+            command=command,
             steps=jnp.where(due, jnp.int32(self._command_steps), memory.steps - 1),
             action=action,
             words=jax.random.key_data(key),
+            heading=heading,
         )
+
+
+def _seen_from(heading: Array, physics: PhysicsState) -> Array:
+    """The horizontal velocity along a heading and to its left, `(2,)`, m/s."""
+    ahead = jnp.stack([jnp.cos(heading), jnp.sin(heading)])
+    left = jnp.stack([-ahead[1], ahead[0]])
+    return jnp.stack([ahead, left]) @ physics.qvel[:2]
