@@ -150,9 +150,8 @@ def test_it_is_told_to_turn_back_to_its_heading(start, heading, yaw, command, st
         stand_probability=0.0,
     )
     torso = jnp.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
-    turned = (
-        start.physics.fields["xmat"].at[1].set(torso.reshape(start.physics.fields["xmat"][1].shape))
-    )
+    xmat = start.physics.fields["xmat"]
+    turned = xmat.at[1].set(torso.reshape(xmat[1].shape))
     physics = eqx.tree_at(lambda p: p.fields["xmat"], start.physics, turned)
     memory = dataclasses.replace(
         start.memory,
