@@ -127,6 +127,9 @@ def test_commands_out_of_order_are_refused():
         QuadrupedJoystick(slowest=(0.9, 0, 0))
     with pytest.raises(TaskError, match="heading_gain is -1"):
         QuadrupedJoystick(heading_gain=-1)
+    for slowest in [(0.3, 0, 0), (0.3, 0, 0.1)]:
+        with pytest.raises(TaskError, match=f"turning velocity is {slowest[2]:g} to 0.8 rad/s"):
+            QuadrupedJoystick(heading_gain=1.0, slowest=slowest)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from worldline.learn.rollout import evaluator, unroll
 from worldline.learn.sac import SACConfig, sac
 from worldline.report import RunFolder
 from worldline.train import run as train_module
-from worldline.train.run import TrainConfig, begin_from, resume, train
+from worldline.train.begin import begin_from
+from worldline.train.run import TrainConfig, resume, train
 from worldline.variation import Domain, Uniform, scale
 
 #: An update is 32 steps; an episode ends in every second one.
@@ -280,6 +281,14 @@ def test_several_seeds_train_as_each_alone(whole, env, learner, tmp_path):
     for name in (".", "seed-0", "seed-1"):
         assert rows(killed / name) == rows(result.folder / name)
     assert last_state(killed) == last_state(result.folder)
+
+    for seed in (0, 1):
+        liked = shutil.copytree(result.folder, tmp_path / f"liked-{seed}")
+        with RunFolder.open(liked / f"seed-{seed}") as member:
+            member.write_metrics(128, 1.0, {"eval/return": 1e6})
+        state = begin_from(liked, learner, ("actor",)).init(jax.random.key(5))
+        policy = worldline.load_policy(liked / f"seed-{seed}")
+        jax.tree.map(np.testing.assert_array_equal, state.learning.networks.actor, policy.actor)
 
 
 @pytest.mark.slow

@@ -52,7 +52,8 @@ class TrainConfig:
     """If the folder --out has a run with the same settings, continue it; otherwise begin a new run.
     This is for jobs that a cluster stops and starts again."""
     init_from: Path | None = None
-    """Begin with the networks of the run in this folder."""
+    """Begin with the networks of the run in this folder. Of a run of several seeds, they are those
+    of the seed with the highest return in its last evaluation."""
     init_parts: tuple[str, ...] = ("actor", "critic", "statistics")
     """The parts to take from the run of --init-from: actor, critic, statistics."""
     evaluations: Count = 10

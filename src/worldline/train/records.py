@@ -130,6 +130,18 @@ def _member_folder(folder: RunFolder, seed: int) -> RunFolder:
         return member
 
 
+def best_seed(folder: RunFolder) -> int:
+    """Which of a run's several seeds has the highest return in its last evaluation, from 0."""
+    first, seeds = (int(folder.config[name]) for name in ("seed", "seeds"))
+
+    def last_return(seed: int) -> float:
+        rows = RunFolder.open(folder.path / f"seed-{seed}").read_metrics()
+        returns = [row["eval/return"] for row in rows if "eval/return" in row]
+        return returns[-1] if returns and np.isfinite(returns[-1]) else -np.inf
+
+    return int(np.argmax([last_return(seed) for seed in range(first, first + seeds)]))
+
+
 def _finite(metrics: dict[str, float]) -> dict[str, float]:
     """The metrics that are finite: not those of an update in which no episode ended."""
     return {name: value for name, value in metrics.items() if np.isfinite(value)}

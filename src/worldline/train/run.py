@@ -7,19 +7,18 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from worldline.env.env import Env
 from worldline.env.worlds import Worlds
-from worldline.errors import ConfigError, RunError, did_you_mean
+from worldline.errors import ConfigError, RunError
 from worldline.learn.algorithms import find_algorithm, name_of_algorithm
 from worldline.learn.policy import Policy
 from worldline.learn.population import population
@@ -31,13 +30,13 @@ from worldline.parallel.roles import Roles
 from worldline.rendering.html import card
 from worldline.report import ProgressDisplay, RunFolder
 from worldline.report.run_folder import library_versions
+from worldline.train.begin import begin_from
 from worldline.train.checkpoint import (
     Checkpoint,
     CheckpointWriter,
     Moment,
     differences,
     restore,
-    restore_part,
 )
 from worldline.train.config import TrainConfig, find_domain, reading_all
 from worldline.train.layout import (
@@ -62,8 +61,6 @@ from worldline.train.trackers import Trackers, check_trackers
 from worldline.train.video import VideoOptions, make_video
 from worldline.types import Key
 from worldline.variation.options import read_draws
-
-S = TypeVar("S")
 
 #: A context manager, entered during training; its function says whether the run should stop.
 StopSignal: TypeAlias = AbstractContextManager[Callable[[], bool]]
@@ -363,37 +360,7 @@ def _go_on(
     return Result(path, step, seconds, evaluation, interrupted, note)
 
 
-def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> Learner[S]:
-    """The learner with an `init` that loads parts from the last checkpoint of another run.
-
-    Args:
-        path: the run folder of that run; None: the unchanged learner.
-        learner: the learner.
-        parts: names from `learner.parts`.
-
-    Raises:
-        ConfigError: the algorithm has no such part.
-        RunError: the run has no checkpoint, or the part has another shape in it.
-    """
-    if path is None:
-        return learner
-    for name in parts:
-        if name not in learner.parts:
-            hint = did_you_mean(name, learner.parts)
-            raise ConfigError(f"there is no part {name!r} to begin with{hint}")
-    RunFolder.open(path)
-
-    def init(key: Key) -> S:
-        state = learner.init(key)
-        for name in parts:
-            where = learner.parts[name]
-            state = eqx.tree_at(where, state, restore_part(path, name, where(state)))
-        return state
-
-    return learner._replace(init=init)
-
-
-def _members(learner: Learner[S], config: TrainConfig) -> Learner[S]:
+def _members(learner: Learner[Any], config: TrainConfig) -> Learner[Any]:
     """The learner of one seed, or with several seeds a population of them."""
     return learner if config.seeds == 1 else population(learner)
 

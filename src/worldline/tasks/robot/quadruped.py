@@ -206,6 +206,13 @@ class QuadrupedJoystick(WalkingTask):
                 f"heading_gain is {self.heading_gain:g}, so it would turn further away; give a "
                 "positive number, or 0 to draw the turning velocity"
             )
+        slowest, fastest = self.lowest_command[2], self.fastest[2]
+        if self.heading_gain and not slowest < 0 < fastest:
+            raise TaskError(
+                f"heading_gain is {self.heading_gain:g}, so the robot must be able to turn both "
+                f"ways, but its turning velocity is {slowest:g} to {fastest:g} rad/s; give a "
+                "negative number in slowest and a positive one in fastest, or a heading_gain of 0"
+            )
 
     def mjcf(self) -> str:
         """The text above."""
