@@ -26,12 +26,15 @@ class CrossingBench:
     """The run of `examples/terrain.py`."""
     flat: Path | None = Path("runs/flat")
     """The run of `examples/terrain.py --flat`; None: without it."""
-    levels: tuple[int, ...] = (0, 2, 4, 5)
+    levels: tuple[int, ...] = (0, 2, 3, 4, 5)
     """Levels to cross; those of `examples/terrain.py` are 0 to 5."""
     episodes: int = 64
     """Episodes for each kind and level."""
     speed: float = 0.6
     """The command: straight ahead, m/s."""
+    clearance: float | None = None
+    """A robot has also fallen if its torso's underside is lower above the ground, m. By default as
+    in training."""
     seconds: float = 12.0
     """The time of an episode."""
     threads: int = 2
@@ -93,6 +96,8 @@ def crossed(config: CrossingBench, task: Any, policy: Policy, kind: int, level: 
     )
     steady = {"slowest": slowest, "fastest": fastest, "stand_probability": 0.0}
     task = dataclasses.replace(task, **steady, command_time=10 * config.seconds)
+    if config.clearance is not None:
+        task = dataclasses.replace(task, clearance=config.clearance)
     env = worldline.Env(task, context=Context(["terrain_level", "terrain_kind"], visible=()))
     number, steps = config.episodes, round(config.seconds / task.control_timestep)
     worlds = worldline.Worlds(env, number, steps + 1)

@@ -4,7 +4,6 @@ How the levels grew in its two trainings, and the robot that walks up stairs of 
 """
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 
@@ -23,32 +22,41 @@ from worldline.variation import Context
 HERE = Path(__file__).parent
 #: What is drawn of the training, with its title.
 CURVES = {"train/terrain_level": "level at the start of an episode", "train/return": "return"}
+#: Points of a curve, each the mean over as many updates.
+POINTS = 40
 #: Straight ahead, m/s, for so many control steps, in so many worlds.
 SPEED, STEPS, WORLDS = 0.6, 500, 16
 SIZE = 420, 560
 
 
-def curves(*runs: Path) -> None:
-    """How the levels and the returns grew, each point the mean of 20 updates."""
+def curves(exploring: Path, run: Path) -> None:
+    """How the levels and the returns grew in each seed that explored, and in the run after it."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 2.6), layout="constrained")
+    colours = ("tab:blue", "tab:cyan", "tab:purple", "tab:green")
+    parts = list(zip(sorted(exploring.glob("seed-*")), colours, strict=False))
     begin = 0
-    for run, colour in zip(runs, ("tab:blue", "tab:orange"), strict=True):
-        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for folder, colour in [*parts, (run, "tab:orange")]:
+        if folder == run:
+            begin = RunFolder.open(exploring).read_metrics()[-1]["step"]
+        rows = RunFolder.open(folder).read_metrics()
         for axis, (name, title) in zip(axes, CURVES.items(), strict=True):
             points = np.array([(begin + row["step"], row[name]) for row in rows if name in row])
-            points = points[: len(points) // 20 * 20].reshape(-1, 20, 2).mean(axis=1)
-            axis.plot(*points.T, color=colour)
-            axis.set(title=title, xlabel="environment steps", ylim=(0, None))
+            size = len(points) // POINTS
+            points = points[: size * POINTS].reshape(POINTS, size, 2).mean(axis=1)
+            axis.plot(*points.T, color=colour, label=folder.name.replace("-", " "))
+            axis.set(title=title, xlabel="environment steps of a seed", ylim=(0, None))
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)
-        begin += rows[-1]["step"]
+    axes[0].legend(frameon=False)
     figure.savefig(HERE / "terrain-curves.png", dpi=110)
 
 
 def walked(run: Path, kind: str, level: int) -> tuple[mujoco.MjModel, np.ndarray]:
     """The model, and the configurations `(T, nq)` of the robot that came furthest."""
     task = environment_of(RunFolder.open(run)).task.plain
-    steady = {"slowest": (SPEED, 0.0, 0.0), "fastest": (SPEED, 0.0, 0.0)}
+    # It may turn back to its heading as fast as in training.
+    slowest, fastest = ((SPEED, 0.0, most[2]) for most in (task.lowest_command, task.fastest))
+    steady = {"slowest": slowest, "fastest": fastest}
     task = dataclasses.replace(task, **steady, stand_probability=0.0, command_time=1000.0)
     env = worldline.Env(task, context=Context(["terrain_level", "terrain_kind"], visible=()))
     worlds, policy = worldline.Worlds(env, WORLDS, STEPS + 1), worldline.load_policy(run)

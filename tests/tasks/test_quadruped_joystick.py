@@ -98,6 +98,22 @@ def test_progress_is_a_share_of_the_commanded_speed(velocity, command, worth, st
     assert rewards[1] > 0.3
 
 
+@pytest.mark.parametrize(
+    ("lowest", "share"), [(0.2, 0.0), (0.08, 0.0), (0.06, 0.25), (0.0, 1.0), (-0.03, 1.0)]
+)
+def test_a_torso_near_the_ground_costs(lowest, share, env, standing):
+    _, states = standing
+    last = jax.tree.map(lambda x: jnp.asarray(x[-1, 0]), states)
+    nose = env.model.id("site", "left front")
+    places = last.physics.fields["site_xpos"].at[nose, 2].set(lowest)
+    physics = dataclasses.replace(last.physics, fields={**last.physics.fields, "site_xpos": places})
+    costs = []
+    for clearance_cost in (0.0, 0.8):
+        task = QuadrupedJoystick(clearance_cost=clearance_cost)
+        costs.append(task.outcome(physics, jnp.zeros(12), physics, last.memory).metrics["cost"])
+    assert float(costs[1] - costs[0]) == pytest.approx(0.8 * share, abs=1e-6)
+
+
 def test_commands_change_within_an_episode_and_only_then(standing):
     _, states = standing
     command = states.memory.command

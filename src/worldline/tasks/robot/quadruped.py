@@ -36,6 +36,8 @@ HEIGHT = 0.33
 _FOOT = 0.025
 #: Up to this commanded speed it should stand, m/s.
 _SLOW = 0.1
+#: From this height of its underside up, the torso is free of the ground, m.
+_NEAR = 0.08
 #: The underside of the torso: points along its left and its right edge, by name.
 _UNDERSIDE = {
     f"{side} {place}": (x, y, -0.05)
@@ -192,6 +194,10 @@ class QuadrupedJoystick(WalkingTask):
     clearance: float | None = None
     """Height of the torso's underside above the ground below which it has fallen, m. On stairs it
     has then fallen, too, when its nose meets a step. None: only `fallen_height` counts."""
+
+    clearance_cost: float = 0.0
+    """Cost while the torso's underside is at the ground, so that it does not rest on the edge of a
+    step. With the height of the underside, the cost falls to 0 at 8 cm."""
 
     fields = ("xmat", "site_xpos")  # how the torso is turned, and where the feet are
     camera = {"name": "side"}  # from the side, along with the robot
@@ -369,6 +375,9 @@ class QuadrupedJoystick(WalkingTask):
             + self.jerk_cost * jnp.sum((action - memory.action) ** 2)
             + self.pose_cost * jnp.sum((after.qpos[7:] - _STANDING) ** 2)
         )
+        if self.clearance_cost:
+            missing = jnp.clip(1 - self._clearance(after) / _NEAR, 0.0, 1.0)
+            cost += self.clearance_cost * missing
         return Outcome(
             reward=jnp.maximum(worth - cost, 0.0),  # so that to fall soon is never worth while
             terminated=self._fallen(after, up),
@@ -398,8 +407,12 @@ class QuadrupedJoystick(WalkingTask):
         fallen = (up[2] < 0.5) | (physics.qpos[2] < self.fallen_height)
         if self.clearance is None:
             return fallen
+        return fallen | (self._clearance(physics) < self.clearance)
+
+    def _clearance(self, physics: PhysicsState) -> Array:
+        """Height of the torso's underside above the ground, at its lowest point, `()`, m."""
         points = np.array([self.model.id("site", name) for name in _UNDERSIDE])
-        return fallen | (physics.fields["site_xpos"][points, 2].min() < self.clearance)
+        return physics.fields["site_xpos"][points, 2].min()
 
     def _gait(self, physics: PhysicsState, command: Array) -> Array:
         """How well the feet are at the heights of a trot, or on the ground to stand, in [0, 1]."""
