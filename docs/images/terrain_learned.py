@@ -43,10 +43,13 @@ def curves(exploring: Path, run: Path) -> None:
             points = np.array([(begin + row["step"], row[name]) for row in rows if name in row])
             size = len(points) // POINTS
             points = points[: size * POINTS].reshape(POINTS, size, 2).mean(axis=1)
-            axis.plot(*points.T, color=colour, label=folder.name.replace("-", " "))
-            axis.set(title=title, xlabel="environment steps of a seed", ylim=(0, None))
-            axis.grid(alpha=0.3)
-            axis.spines[["top", "right"]].set_visible(False)
+            label = "the better one goes on" if folder == run else folder.name.replace("-", " ")
+            axis.plot(*points.T, color=colour, label=label)
+            axis.set(title=title, xlabel="environment steps of a seed")
+    for axis in axes:
+        axis.set_ylim(0)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
     axes[0].legend(frameon=False)
     figure.savefig(HERE / "terrain-curves.png", dpi=110)
 
