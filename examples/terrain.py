@@ -7,6 +7,7 @@ worldline eval runs/terrain --context terrain_level=0:5:6
 """
 
 import argparse
+import math
 from pathlib import Path
 
 import worldline
@@ -78,7 +79,7 @@ def learn(out, steps, settings, levels: tuple[Levels, Levels], seeds=1, before=N
         )
 
     run = TrainConfig(
-        steps=int(steps),
+        steps=math.ceil(steps),
         seeds=seeds,
         out=out,
         context=("terrain_level={}:{}".format(*levels[1]), f"terrain_kind=0:{kinds.high}"),
