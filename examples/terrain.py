@@ -73,10 +73,10 @@ def learn(out, steps, settings, levels: tuple[Levels, Levels], seeds=1, before=N
     easy, difficult = ({"terrain_level": Uniform(*ends), "terrain_kind": kinds} for ends in levels)
     harder = automatic(easy, difficult, widen_at=800.0, narrow_at=600.0, updates=100)
 
-    def make_learner(worlds, config):
-        return ppo(
-            worldline.Worlds(env, config.num_worlds, context=easy), config, curriculum=harder
-        )
+    def make_learner(_, config):
+        # The worlds that `train` would give it draw from the last levels, as evaluations do.
+        worlds = worldline.Worlds(env, config.num_worlds, context=easy)
+        return ppo(worlds, config, curriculum=harder)
 
     run = TrainConfig(
         steps=math.ceil(steps),

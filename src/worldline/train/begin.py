@@ -40,22 +40,20 @@ def begin_from(path: Path | None, learner: Learner[S], parts: Sequence[str]) -> 
             hint = did_you_mean(name, learner.parts)
             raise ConfigError(f"there is no part {name!r} to begin with{hint}")
     folder = RunFolder.open(path)
+    seeds = int(folder.config["seeds"])
+    best = best_seed(folder) if seeds > 1 else None
+
+    def part(name: str, like: PyTree) -> PyTree:
+        if best is None:
+            return restore_part(folder.path, name, like)
+        of_all = jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), like)
+        return jax.tree.map(lambda x: x[best], restore_part(folder.path, name, of_all))
 
     def init(key: Key) -> S:
         state = learner.init(key)
         for name in parts:
             where = learner.parts[name]
-            state = eqx.tree_at(where, state, _part(folder, name, where(state)))
+            state = eqx.tree_at(where, state, part(name, where(state)))
         return state
 
     return learner._replace(init=init)
-
-
-def _part(folder: RunFolder, name: str, like: PyTree) -> PyTree:
-    """A part of the run's last checkpoint; of several seeds, that of the best one."""
-    seeds = int(folder.config["seeds"])
-    if seeds == 1:
-        return restore_part(folder.path, name, like)
-    of_all = jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), like)
-    best = best_seed(folder)
-    return jax.tree.map(lambda x: x[best], restore_part(folder.path, name, of_all))

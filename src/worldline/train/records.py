@@ -122,8 +122,12 @@ def _return_of(file: Path) -> float:
         return -np.inf
 
 
+def _member_path(folder: RunFolder, seed: int) -> Path:
+    return folder.path / f"seed-{seed}"
+
+
 def _member_folder(folder: RunFolder, seed: int) -> RunFolder:
-    path = folder.path / f"seed-{seed}"
+    path = _member_path(folder, seed)
     if (path / "config.json").exists():
         return RunFolder.open(path)
     with RunFolder.create(path, folder.config | {"seed": seed, "seeds": 1}) as member:
@@ -135,7 +139,7 @@ def best_seed(folder: RunFolder) -> int:
     first, seeds = (int(folder.config[name]) for name in ("seed", "seeds"))
 
     def last_return(seed: int) -> float:
-        rows = RunFolder.open(folder.path / f"seed-{seed}").read_metrics()
+        rows = RunFolder.open(_member_path(folder, seed)).read_metrics()
         returns = [row["eval/return"] for row in rows if "eval/return" in row]
         return returns[-1] if returns and np.isfinite(returns[-1]) else -np.inf
 

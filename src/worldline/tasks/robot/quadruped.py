@@ -194,7 +194,6 @@ class QuadrupedJoystick(WalkingTask):
     clearance: float | None = None
     """Height of the torso's underside above the ground below which it has fallen, m. On stairs it
     has then fallen, too, when its nose meets a step. None: only `fallen_height` counts."""
-
     clearance_cost: float = 0.0
     """Cost while the torso's underside is at the ground, so that it does not rest on the edge of a
     step. With the height of the underside, the cost falls to 0 at 8 cm."""
