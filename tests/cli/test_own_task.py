@@ -188,7 +188,7 @@ def test_a_class_in_no_file_is_resumed_with_its_environment(tmp_path):
     small = PPOConfig(num_worlds=2, unroll_length=8, minibatches=1, epochs=1)
     once = TrainConfig(steps=16, evaluations=1, eval_episodes=2, video=False, quiet=True, out="run")
     train("local", env, once, small)
-    with pytest.raises(RunError, match="the class of its task, Local, is in no file; put it into"):
+    with pytest.raises(RunError, match="its task, Local, is not in a file; put it into"):
         resume("run", steps=32, quiet=True)
     assert resume("run", steps=32, quiet=True, env=env).steps == 32
 
