@@ -65,6 +65,14 @@ _FOLLOW = {
     "tracking_lin_vel_weight": 2.0,
     "tracking_ang_vel_weight": 1.0,
 }
+#: How robots with four legs learn to follow commands.
+_FOUR_LEGS: dict[str, Any] = {
+    "measures": _ERRORS,
+    "rewards": _FOLLOW,
+    "task_options": _LEGS["task_options"],
+    # With these rewards they need less exploration, and they fall less with larger batches.
+    "ppo": {**_LEGS["ppo"], "num_worlds": 512, "entropy_weight": 0.004},
+}
 
 
 def _humanoid(ppo: Mapping[str, Any] | None = None, **rewards: float) -> dict[str, Any]:
@@ -108,14 +116,7 @@ def _humanoid(ppo: Mapping[str, Any] | None = None, **rewards: float) -> dict[st
 
 COURSES: dict[Robot, Course] = {
     "playground/go1-joystick-flat": Course(
-        minutes=4,
-        seeds=(0, 1, 2),
-        measures=_ERRORS,
-        promised={"linear": 0.15, "angular": 0.15},
-        rewards=_FOLLOW,
-        task_options=_LEGS["task_options"],
-        # With these rewards it needs less exploration, and it falls less with larger batches.
-        ppo={**_LEGS["ppo"], "num_worlds": 512, "entropy_weight": 0.004},
+        minutes=4, seeds=(0, 1, 2), promised={"linear": 0.15, "angular": 0.15}, **_FOUR_LEGS
     ),
     "playground/panda-pick-cube": Course(
         minutes=10, measures=("lifted", "return"), promised={"lifted": 0.8}
@@ -125,14 +126,14 @@ COURSES: dict[Robot, Course] = {
         seeds=(0, 1, 2),
         **_humanoid(contact_force_weight=0.0, stand_still_weight=-0.1),
     ),
-    "playground/spot-flat": Course(minutes=15, measures=_ERRORS, **_LEGS),
+    "playground/spot-flat": Course(minutes=15, **_FOUR_LEGS),
     "playground/t1-joystick-flat": Course(
         minutes=15,
         # An action of 1 moves a joint of the T1 twice as far.
         **_humanoid({"initial_log_std": -1.9, "squash": "tanh", "entropy_weight": 0.01}),
     ),
     "playground/berkeley-joystick-flat": Course(minutes=15, **_humanoid()),
-    "playground/go1-joystick-rough": Course(minutes=15, measures=_ERRORS, **_LEGS),
+    "playground/go1-joystick-rough": Course(minutes=15, **_FOUR_LEGS),
     "playground/go1-getup": Course(minutes=15, measures=("return",), **_LEGS),
     "playground/leap-cube-rotate-z": Course(minutes=15, measures=("return",)),
 }

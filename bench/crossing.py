@@ -28,7 +28,7 @@ class CrossingBench:
     """The run of `examples/terrain.py --flat`; None: without it."""
     levels: tuple[int, ...] = (0, 2, 3, 4, 5)
     """Levels to cross; those of `examples/terrain.py` are 0 to 5."""
-    episodes: int = 64
+    episodes: int = 256
     """Episodes for each kind and level."""
     speed: float = 0.6
     """The command: straight ahead, m/s."""

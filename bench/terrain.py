@@ -25,6 +25,8 @@ class TerrainBench:
     """A task that takes a terrain."""
     kinds: tuple[str, ...] = ("stairs_up", "rough")
     """Kinds of ground, each beside the plane."""
+    cell: float = 0.05
+    """Distance between two heights of the ground, m."""
     num_worlds: int = 64
     """Worlds side by side."""
     steps: int = 50
@@ -43,7 +45,7 @@ def main(config: TerrainBench) -> None:
     say("compile, warm up")
     contenders = {}
     for kind in ("plane", *config.kinds):
-        env = made(config.task, kind)
+        env = made(config, kind)
         contenders[kind] = environment_steps(config, env)
         contenders[f"{kind}, MuJoCo alone"] = physics_steps(env)
     rates = interleave(contenders, config.repeats, say)
@@ -53,14 +55,15 @@ def main(config: TerrainBench) -> None:
     show_findings(f"{config.task}: time of a step over that on a plane", findings)
 
 
-def made(task: str, kind: str) -> Any:
+def made(config: TerrainBench, kind: str) -> Any:
     """The task on a plane, or on four levels of a kind of ground."""
     import worldline
     from worldline.tasks.terrain import Terrain
 
     if kind == "plane":
-        return worldline.make(task)
-    return worldline.make(task, terrain=Terrain(kinds=(kind,), levels=4))
+        return worldline.make(config.task)
+    terrain = Terrain(kinds=(kind,), levels=4, cell=config.cell)
+    return worldline.make(config.task, terrain=terrain)
 
 
 def environment_steps(config: TerrainBench, env: Any) -> Callable[[], float]:
