@@ -2,6 +2,7 @@
 
 python examples/terrain.py          # about 20 minutes on two cores
 python examples/terrain.py --flat   # the same on even ground, to compare with
+python examples/terrain.py --robot go1 --out runs/go1   # a Unitree Go1 (extra `robots`)
 worldline bench crossing            # in a clone: how many robots cross each level, of both runs
 worldline eval runs/terrain --context terrain_level=0:5:6
 """
@@ -27,6 +28,7 @@ Levels = tuple[float, float]
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=17_000_000, help="of all trainings together")
 parser.add_argument("--flat", action="store_true", help="train on even ground")
+parser.add_argument("--robot", default="quadruped", help="quadruped or go1")
 parser.add_argument("--out", type=Path)
 arguments = parser.parse_args()
 
@@ -45,6 +47,7 @@ ground = Terrain(
 # swing high above a step. Its torso may tilt and rise with the ground, and be near the edge of a
 # step.
 walk = {
+    "robot": arguments.robot,
     "terrain": ground,
     "slowest": (0.3, -0.1, -0.5),
     "fastest": (0.8, 0.1, 0.5),

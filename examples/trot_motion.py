@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from worldline.tasks.robot.quadruped import HEIGHT, LEGS, STANCE
+from worldline.tasks.robot.four_legs import HEIGHT, LEGS, STANCE
 
 FPS = 50
 SECONDS = 12.0

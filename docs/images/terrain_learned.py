@@ -1,6 +1,6 @@
-"""The pictures of `examples/terrain.py`: `python docs/images/terrain_learned.py EXPLORING RUN`.
+"""The pictures of `examples/terrain.py`: `python docs/images/terrain_learned.py EXPLORING RUN GO1`.
 
-How the levels grew in its two trainings, and the robot that walks up stairs of 10 cm.
+How the levels grew in its two trainings; the robot that walks up stairs of 10 cm, and a Go1 there.
 """
 
 import dataclasses
@@ -100,6 +100,7 @@ def strip(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    exploring, run = map(Path, sys.argv[1:])
+    exploring, run, go1 = map(Path, sys.argv[1:])
     curves(exploring, run)
-    imageio.imwrite(HERE / "terrain-stairs.png", strip(*walked(run, "stairs_up", 4)))
+    for folder, name in ((run, "terrain-stairs"), (go1, "terrain-go1")):
+        imageio.imwrite(HERE / f"{name}.png", strip(*walked(folder, "stairs_up", 4)))

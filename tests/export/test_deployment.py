@@ -314,9 +314,16 @@ def test_the_program_is_short_and_needs_three_libraries():
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["robot/quadruped-joystick", "playground/go1-joystick-flat"])
-def test_ten_seconds_are_the_same(name, tmp_path):
-    env = worldline.make(name)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("robot/quadruped-joystick", {}),
+        ("robot/quadruped-joystick", {"robot": "go1"}),
+        ("playground/go1-joystick-flat", {}),
+    ],
+)
+def test_ten_seconds_are_the_same(name, options, tmp_path):
+    env = worldline.make(name, **options)
     check_the_same(tmp_path, env, policy_of(env), 10.0)
 
 

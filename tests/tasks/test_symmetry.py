@@ -39,7 +39,9 @@ LEGGED = [
     for name in list_tasks()
     if name.startswith(("playground/", "robot/")) and issubclass(task_class(name), WalkingTask)
 ]
-QUICK = ("playground/go1-joystick-flat", "playground/t1-joystick-flat", "robot/quadruped-joystick")
+QUADRUPED = "robot/quadruped-joystick"
+LEGGED.append(f"{QUADRUPED} go1")  # the same task with another robot
+QUICK = ("playground/go1-joystick-flat", "playground/t1-joystick-flat", QUADRUPED, LEGGED[-1])
 each_task = pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.exhaustive]) for n in LEGGED],
@@ -60,6 +62,12 @@ class HalfAPeriodLater(QuadrupedJoystick):
 
     def clock(self, physics):
         return super().clock(physics) + jnp.pi
+
+
+def loaded(name):
+    """A task by its name, or by its name and that of its robot."""
+    name, *robot = name.split()
+    return load_task(name, **({"robot": robot[0]} if robot else {}))
 
 
 def calm(task):
@@ -125,11 +133,13 @@ def rolled(env, keys, actions, lift, in_mirror):
 
 @each_task
 def test_the_mirror_image_of_an_episode_is_an_episode(name):
-    task, lift = calm(load_task(name)), 0.0
+    task, lift = calm(loaded(name)), 0.0
     if name.endswith("-rough"):
         lift = 0.5  # off the ground, which is not its own mirror image
     task.__dict__["model"], _ = symmetrised(task.model)
-    other = HalfAPeriodLater() if isinstance(task, QuadrupedJoystick) else task
+    other = task
+    if isinstance(task, QuadrupedJoystick):
+        other = HalfAPeriodLater(robot=task.robot)
     other.__dict__["model"] = task.model
     symmetry = task.symmetry
     keys = jax.random.split(jax.random.key(3), WORLDS)
@@ -165,7 +175,7 @@ def assert_near(ours, images):
 
 @pytest.mark.parametrize("name", LEGGED)
 def test_a_task_declares_what_becomes_of_each_number(name):
-    task = load_task(name)
+    task = loaded(name)
     symmetry = task.symmetry
     assert symmetry.action.is_involution
     assert len(symmetry.action) == len(task.action_bounds[0])

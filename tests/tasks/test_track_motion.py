@@ -16,7 +16,7 @@ import worldline
 from worldline.errors import ConfigError, ModelError
 from worldline.learn.ppo import PPOConfig
 from worldline.tasks.registry import load_task
-from worldline.tasks.robot import quadruped
+from worldline.tasks.robot import four_legs
 from worldline.tasks.tracking.robots import MOTIONS
 from worldline.tasks.tracking.task import FAILURES
 from worldline.train import TrainConfig, resume, train
@@ -110,7 +110,7 @@ def test_the_reward_by_hand(env, judged):
     qpos = np.array(now.qpos)
     qpos[:3] += [0.03, 0.04, 0]  # 0.05 m away, all of it
     outcome = judged(50, qpos, now.qvel, last=0.5, action=1.0)
-    length = quadruped.HEIGHT / 0.785
+    length = four_legs.HEIGHT / 0.785
     away = 0.5 * np.exp(-((0.05 / (0.3 * length)) ** 2))
     assert float(outcome.metrics["reward/anchor_position"]) == pytest.approx(away, rel=1e-4)
     assert float(outcome.metrics["reward/action_rate"]) == pytest.approx(-0.1 * 12 * 0.25)
@@ -245,7 +245,7 @@ def test_a_file_of_ones_own(tmp_path):
     rows = np.concatenate([trot["root_pos"], trot["root_quat"], trot["joint_pos"]], axis=1)
     file, model = tmp_path / "mine.csv", tmp_path / "mine.xml"
     np.savetxt(file, rows, delimiter=",", header=header, comments="")
-    model.write_text(quadruped.MJCF)
+    model.write_text(four_legs.MJCF)
     mine = load_task(
         "robot/track-motion", robot=str(model), motion=str(file), motion_fps=50.0, length_scale=1.0
     )
@@ -254,7 +254,7 @@ def test_a_file_of_ones_own(tmp_path):
     # By default all bodies with joints are compared, and the ends of all limbs watched.
     assert len(mine.tracked.bodies) == 13
     names = [mine.model.names("body")[body] for body in mine.tracked.end_bodies]
-    assert names == [f"{leg} shin" for leg in quadruped.LEGS]
+    assert names == [f"{leg} shin" for leg in four_legs.LEGS]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_what_does_not_fit_is_named(config, error, says):
 
 def test_motors_are_refused(tmp_path):
     model = tmp_path / "mine.xml"
-    model.write_text(quadruped.MJCF.replace("<position name", "<motor name"))
+    model.write_text(four_legs.MJCF.replace("<position name", "<motor name"))
     motion = str(MOTIONS / "quadruped-trot.npz")
     with pytest.raises(ModelError, match="'FL hip' is no position servo of a joint"):
         worldline.make("robot/track-motion", robot=str(model), motion=motion)

@@ -8,6 +8,7 @@ episode, a clock for the gait, costs that keep the motion smooth, and an end whe
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import equinox as eqx
 import jax
@@ -19,88 +20,18 @@ from worldline.env.parts import ActionPart, ObservationParts
 from worldline.env.parts import ObservationPart as Part
 from worldline.env.symmetry import left_right
 from worldline.env.task import Outcome, Start
-from worldline.errors import TaskError
+from worldline.errors import TaskError, did_you_mean
+from worldline.model import ModelSource
 from worldline.physics.base import PhysicsState
 from worldline.settings import Number
+from worldline.tasks.robot.four_legs import LEGS, ROBOTS, UNDERSIDE, FourLegs
 from worldline.tasks.terrain.walking import WalkingTask
 from worldline.types import Array, Key
 
-#: Front left, front right, rear left, rear right.
-LEGS = ("FL", "FR", "RL", "RR")
-
-#: Hip, thigh and knee of a leg that stands, rad.
-STANCE = (0.0, 0.7, -1.4)
-_STANDING = np.tile(np.array(STANCE, np.float32), len(LEGS))
-#: Height of the torso then, m.
-HEIGHT = 0.33
-_FOOT = 0.025
 #: Up to this commanded speed it should stand, m/s.
 _SLOW = 0.1
 #: From this height of its underside up, the torso is free of the ground, m.
 _NEAR = 0.08
-#: The underside of the torso: points along its left and its right edge, by name.
-_UNDERSIDE = {
-    f"{side} {place}": (x, y, -0.05)
-    for side, y in (("left", 0.08), ("right", -0.08))
-    for place, x in (("front", 0.2), ("middle", 0.0), ("rear", -0.2))
-}
-
-
-def _leg(name: str) -> str:
-    x, y = (0.2 if name[0] == "F" else -0.2), (0.08 if name[1] == "L" else -0.08)
-    out = 0.07 if name[1] == "L" else -0.07
-    return f"""
-      <body name="{name} hip" pos="{x} {y} 0">
-        <joint name="{name} hip" axis="1 0 0" range="-45 45"/>
-        <geom class="part" type="cylinder" size="0.045 0.03" euler="90 0 0" mass="0.5"/>
-        <body name="{name} thigh" pos="0 {out} 0">
-          <joint name="{name} thigh" axis="0 1 0" range="-60 120"/>
-          <geom class="part" fromto="0 0 0 0 0 -0.2" size="0.022" mass="0.7"/>
-          <body name="{name} shin" pos="0 0 -0.2">
-            <joint name="{name} knee" axis="0 1 0" range="-150 -30"/>
-            <geom class="part" fromto="0 0 0 0 0 -0.2" size="0.014" mass="0.15"/>
-            <geom name="{name} foot" class="touching" type="sphere" pos="0 0 -0.2"
-                  size="{_FOOT}" mass="0.05" rgba="0.15 0.15 0.15 1"/>
-            <site name="{name} foot" pos="0 0 -0.2" size="0.01"/>
-          </body>
-        </body>
-      </body>"""
-
-
-_JOINTS = [f"{leg} {joint}" for leg in LEGS for joint in ("hip", "thigh", "knee")]
-_POINTS = "".join(
-    f'<site name="{name}" pos="{x} {y} {z}" size="0.005" group="4"/>'
-    for name, (x, y, z) in _UNDERSIDE.items()
-)
-_SERVOS = "".join(f'<position name="{joint}" joint="{joint}"/>' for joint in _JOINTS)
-
-# Springs with damping hold the joints where the controls say, as the motors of such robots do. Only
-# the feet and the torso can touch the ground: fewer contacts, a faster simulation.
-MJCF = f"""
-<mujoco model="quadruped">
-  <option timestep="0.005" integrator="implicitfast" iterations="10" ls_iterations="10"/>
-  <default>
-    <geom contype="0" conaffinity="0"/>
-    <default class="part"><geom type="capsule" rgba="0.35 0.4 0.5 1"/></default>
-    <default class="touching"><geom conaffinity="1" friction="0.9" rgba="0.9 0.5 0.2 1"/></default>
-    <joint damping="0.3" armature="0.01" frictionloss="0.1"/>
-    <position kp="40" kv="0.7" forcerange="-30 30" inheritrange="1"/>
-  </default>
-  <worldbody>
-    <light name="sun" pos="0 0 4" dir="0.2 0.2 -1" directional="true"/>
-    <geom name="ground" type="plane" size="50 50 1" contype="1" friction="0.9"
-          rgba="0.75 0.78 0.8 1"/>
-    <body name="torso" pos="0 0 {HEIGHT}">
-      <freejoint name="root"/>
-      <camera name="side" mode="trackcom" pos="0.4 -1.6 0.5" xyaxes="1 0.2 0 -0.05 0.25 1"/>
-      <geom name="torso" class="touching" type="box" size="0.2 0.08 0.05" mass="6"/>
-      <geom class="part" type="box" pos="0.22 0 0.02" size="0.03 0.05 0.03" mass="0.3"/>
-      <site name="imu"/>{_POINTS}{"".join(map(_leg, LEGS))}
-    </body>
-  </worldbody>
-  <actuator>{_SERVOS}</actuator>
-</mujoco>
-"""
 
 
 class Memory(eqx.Module):
@@ -143,6 +74,8 @@ class QuadrupedJoystick(WalkingTask):
         "train": {"steps": 6_000_000},
     }
 
+    robot: str = "quadruped"
+    """The robot: `quadruped`, made for Worldline, or `go1`, a Unitree Go1 (extra `robots`)."""
     control_timestep: float = 0.02
     """Seconds between two actions."""
     episode_length: Number = 1000
@@ -202,6 +135,11 @@ class QuadrupedJoystick(WalkingTask):
     camera = {"name": "side"}  # from the side, along with the robot
 
     def __post_init__(self) -> None:
+        if self.robot not in ROBOTS:
+            raise TaskError(
+                f"there is no robot {self.robot!r}{did_you_mean(self.robot, ROBOTS)}; "
+                f"give one of {', '.join(ROBOTS)}"
+            )
         if any(low > high for low, high in zip(self.lowest_command, self.fastest, strict=True)):
             raise TaskError(
                 f"slowest is {self.lowest_command}, in part above fastest, which is {self.fastest}"
@@ -219,16 +157,26 @@ class QuadrupedJoystick(WalkingTask):
                 "negative number in slowest and a positive one in fastest, or a heading_gain of 0"
             )
 
-    def mjcf(self) -> str:
-        """The text above."""
-        return MJCF
+    @property
+    def legs(self) -> FourLegs:
+        """The robot."""
+        return ROBOTS[self.robot]
+
+    def mjcf(self) -> ModelSource:
+        """The robot on even ground."""
+        return self.legs.source()
+
+    @functools.cached_property
+    def _stance(self) -> np.ndarray:
+        """Angles of the joints of a robot that stands, `(12,)`, rad."""
+        return np.tile(np.array(self.legs.stance, np.float32), len(LEGS))
 
     def start(self, key: Key) -> Start:
         """Standing, with noise, headed anywhere; a first command."""
         heading_key, joints_key, velocity_key, command_key, memory_key = jax.random.split(key, 5)
         heading = jax.random.uniform(heading_key, minval=-jnp.pi, maxval=jnp.pi) / 2
         turn = jnp.stack([jnp.cos(heading), jnp.zeros(()), jnp.zeros(()), jnp.sin(heading)])
-        joints = _STANDING + 0.1 * jax.random.normal(joints_key, (12,))
+        joints = self._stance + 0.1 * jax.random.normal(joints_key, (12,))
         command = self.command(command_key)
         memory = Memory(
             command=self._turned(command, jnp.zeros(())) if self.heading_gain else command,
@@ -238,7 +186,7 @@ class QuadrupedJoystick(WalkingTask):
             heading=2 * heading if self.heading_gain else None,
         )
         return Start(
-            qpos=jnp.concatenate([jnp.array([0.0, 0.0, HEIGHT + 0.02]), turn, joints]),
+            qpos=jnp.concatenate([jnp.array([0.0, 0.0, self.legs.height + 0.02]), turn, joints]),
             qvel=0.1 * jax.random.normal(velocity_key, (18,)),
             memory=memory,
         )
@@ -273,11 +221,11 @@ class QuadrupedJoystick(WalkingTask):
     def control(self, action: Array, physics: PhysicsState, memory: Memory) -> Array:
         """Where to hold the joints, within their ranges, rad."""
         low, high = self.model.ctrlrange.T
-        return jnp.clip(_STANDING + self.action_scale * action, low, high)
+        return jnp.clip(self._stance + self.action_scale * action, low, high)
 
     def torso(self, physics: PhysicsState) -> Array:
         """The torso's orientation, `(3, 3)`."""
-        return physics.fields["xmat"][self.model.id("body", "torso")].reshape(3, 3)
+        return physics.fields["xmat"][self.model.id("body", self.legs.torso)].reshape(3, 3)
 
     def velocity(self, physics: PhysicsState) -> Array:
         """Of the torso in its own frame, `(3,)`, m/s."""
@@ -295,7 +243,7 @@ class QuadrupedJoystick(WalkingTask):
                 self.velocity(physics),
                 physics.qvel[3:6],
                 self.torso(physics)[2],
-                physics.qpos[7:] - _STANDING,
+                physics.qpos[7:] - self._stance,
                 0.1 * physics.qvel[6:],
                 memory.action,
                 memory.command,
@@ -306,8 +254,8 @@ class QuadrupedJoystick(WalkingTask):
     @property
     def observation_parts(self) -> ObservationParts:
         """The numbers of `observe`."""
-        joints = tuple(_JOINTS)
-        stance, torso = tuple(_STANDING.tolist()), ("torso",)
+        joints, torso = self.legs.joints, (self.legs.torso,)
+        stance = tuple(self._stance.tolist())
         return {
             "state": (
                 Part(
@@ -345,8 +293,8 @@ class QuadrupedJoystick(WalkingTask):
     @property
     def action_parts(self) -> tuple[ActionPart, ...]:
         """The numbers of `control`."""
-        stance = tuple(_STANDING.tolist())
-        servos, name = tuple(_JOINTS), "joint_position_target"
+        stance = tuple(self._stance.tolist())
+        servos, name = self.legs.servos, "joint_position_target"
         return (ActionPart(name, 12, "position", servos, stance, self.action_scale, "rad"),)
 
     @property
@@ -372,7 +320,7 @@ class QuadrupedJoystick(WalkingTask):
             + self.tilt_cost * jnp.sum(up[:2] ** 2)
             + self.wobble_cost * jnp.sum(spin[:2] ** 2)
             + self.jerk_cost * jnp.sum((action - memory.action) ** 2)
-            + self.pose_cost * jnp.sum((after.qpos[7:] - _STANDING) ** 2)
+            + self.pose_cost * jnp.sum((after.qpos[7:] - self._stance) ** 2)
         )
         if self.clearance_cost:
             missing = jnp.clip(1 - self._clearance(after) / _NEAR, 0.0, 1.0)
@@ -410,13 +358,13 @@ class QuadrupedJoystick(WalkingTask):
 
     def _clearance(self, physics: PhysicsState) -> Array:
         """Height of the torso's underside above the ground, at its lowest point, `()`, m."""
-        points = np.array([self.model.id("site", name) for name in _UNDERSIDE])
+        points = np.array([self.model.id("site", name) for name in UNDERSIDE])
         return physics.fields["site_xpos"][points, 2].min()
 
     def _gait(self, physics: PhysicsState, command: Array) -> Array:
         """How well the feet are at the heights of a trot, or on the ground to stand, in [0, 1]."""
-        feet = np.array([self.model.id("site", f"{leg} foot") for leg in LEGS])
-        height = physics.fields["site_xpos"][feet, 2] - _FOOT
+        feet = np.array([self.model.id("site", foot) for foot in self.legs.feet])
+        height = physics.fields["site_xpos"][feet, 2] - self.legs.foot
         offset = jnp.pi * jnp.array([0.0, 1.0, 1.0, 0.0])  # diagonal legs together
         swing = jnp.maximum(jnp.sin(self.clock(physics) + offset), 0.0)
         wanted = jnp.where(jnp.any(command != 0), self.step_height * swing, 0.0)

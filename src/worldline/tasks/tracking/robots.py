@@ -12,7 +12,7 @@ import numpy as np
 from worldline.errors import ConfigError, ModelError, did_you_mean
 from worldline.model import Model
 from worldline.tasks.playground.assets import scene
-from worldline.tasks.robot import quadruped
+from worldline.tasks.robot import four_legs
 from worldline.tasks.tracking.motion import NDArray
 from worldline.tasks.tracking.reference import joint_names
 
@@ -104,12 +104,12 @@ def g1(timestep: float) -> Robot:
 
 def own_quadruped(timestep: float) -> Robot:
     """The quadruped of `robot/quadruped-joystick`; its end effectors are its feet."""
-    spec = mujoco.MjSpec.from_string(quadruped.MJCF)
+    spec = mujoco.MjSpec.from_string(four_legs.MJCF)
     spec.option.timestep = timestep
-    standing = [0, 0, quadruped.HEIGHT, 1, 0, 0, 0, *quadruped.STANCE * len(quadruped.LEGS)]
+    standing = [0, 0, four_legs.HEIGHT, 1, 0, 0, 0, *four_legs.STANCE * len(four_legs.LEGS)]
     spec.add_key(name="stance", qpos=standing)
-    bodies = tuple(f"{leg} {part}" for leg in quadruped.LEGS for part in ("thigh", "shin"))
-    feet = tuple(f"{leg} foot" for leg in quadruped.LEGS)
+    bodies = tuple(f"{leg} {part}" for leg in four_legs.LEGS for part in ("thigh", "shin"))
+    feet = tuple(f"{leg} foot" for leg in four_legs.LEGS)
     motion = MOTIONS / "quadruped-trot.npz"
     return Robot(spec, "stance", "torso", ("torso", *bodies), feet, motion)
 
