@@ -119,7 +119,7 @@ MJCF = f"""
 
 
 def _go1() -> mujoco.MjSpec:
-    """A Unitree Go1 of which the feet and the torso touch the ground, as of our quadruped."""
+    """A Unitree Go1 with the time step, the contacts and the friction of our quadruped."""
     spec = mujoco.MjSpec.from_file(
         str(scene("locomotion/go1/xmls/scene_mjx_feetonly_flat_terrain.xml"))
     )
