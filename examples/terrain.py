@@ -26,7 +26,7 @@ tune_process()
 Levels = tuple[float, float]
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=17_000_000, help="of all trainings together")
+parser.add_argument("--steps", type=int, default=15_000_000, help="of all trainings together")
 parser.add_argument("--flat", action="store_true", help="train on even ground")
 parser.add_argument("--robot", default="quadruped", help="quadruped or go1")
 parser.add_argument("--out", type=Path)
@@ -100,7 +100,7 @@ before = out.with_name(f"{out.name}-exploring")
 # do not, so two learn at the same time.
 learn(
     before,
-    arguments.steps / 4,
+    arguments.steps / 5,
     walk,
     settings={"entropy_weight": 0.005, "initial_log_std": -1.5},
     levels=((0.0, 1.0), (2.0, 5.0)),
@@ -111,7 +111,7 @@ learn(
 # meets a step.
 folder = learn(
     out,
-    arguments.steps / 2,
+    arguments.steps * 3 / 5,
     {**walk, "tilt_cost": 1.5},
     settings={
         "entropy_weight": 0.004,
