@@ -53,7 +53,7 @@ def test_the_fast_model_is_the_same_robot(name):
     assert 1.5 * full.opt.timestep < fast.opt.timestep <= 2.5 * full.opt.timestep
     control = load_task(f"playground/{name}").control_timestep
     assert control / fast.opt.timestep == pytest.approx(round(control / fast.opt.timestep))
-    assert fast.opt.iterations == 2
+    assert fast.opt.iterations == max(2, full.opt.iterations) <= 3
     assert fast.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL
 
 

@@ -107,7 +107,7 @@ class LeggedTask(WalkingTask):
     noise_level: NotNegative = 1.0
     """Factor for all noise of the observation; 0: no noise."""
     fast: bool = False
-    """Train in a cheaper model: steps up to 2.5 times as long, two iterations of the solver, and
+    """Train in a cheaper model: steps up to 2.5 times as long, few iterations of the solver, and
     contacts of the feet alone, where nothing else has to touch the ground. Names, sizes and masses
     are the same: evaluate the policy in the full model."""
 
