@@ -26,7 +26,7 @@ NAMES = ("forward, m/s", "left, m/s", "turning, rad/s")
 
 def walk(policy):
     """Velocities `(T, B, 3)` of the robots, commands `(T, 3)`, the step's time, s, and falls."""
-    env = worldline.make("playground/g1-joystick-flat", pushed=False)
+    env = worldline.make("playground/g1-joystick-flat", pushed=False, episode_length=0)
     worlds = worldline.Worlds(env, ROBOTS)
     held = np.repeat(np.array(COMMANDS, np.float32), round(SECONDS / env.control_timestep), axis=0)
 
