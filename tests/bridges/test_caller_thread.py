@@ -99,8 +99,8 @@ def test_alarms_are_neither_lost_nor_changed(ring: Callable[[float], object]) ->
             except RecursionError:  # JAX's cache, if the alarm before rang in it, works no more
                 env = humanoids(worlds=1)
                 env.step(ACTION[:1])
-            ring(rng.uniform(0.001, 0.005))
-            try:
+            try:  # on a busy machine it may ring at once
+                ring(rng.uniform(0.001, 0.005))
                 for _ in range(1000):
                     env.step(ACTION[:1])
             except Alarm:
