@@ -12,7 +12,7 @@ from collections.abc import Collection
 import mujoco
 
 #: Iterations of the solver, at least. With one alone, feet sink in where the steps are this long.
-#: Fewer than in the full model leave errors in the forces on the feet, which its policy relies on.
+#: With fewer than the full model has, a G1 that had learned to walk back ran away there.
 _ITERATIONS = 2
 _LINE_SEARCH = 5
 
