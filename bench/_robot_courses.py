@@ -138,10 +138,12 @@ COURSES: dict[Robot, Course] = {
     "playground/spot-flat": Course(minutes=15, **{**_FOUR_LEGS, "rewards": _SPOT}),
     "playground/t1-joystick-flat": Course(
         minutes=15,
-        # An action of 1 moves a joint of the T1 twice as far.
-        **_humanoid({"initial_log_std": -1.9, "squash": "tanh", "entropy_weight": 0.01}),
+        # Its servos are soft: with less noise than this it stands, and never takes a step.
+        **_humanoid({"initial_log_std": -1.0}),
     ),
-    "playground/berkeley-joystick-flat": Course(minutes=15, **_humanoid()),
+    "playground/berkeley-joystick-flat": Course(
+        minutes=15, **_humanoid({"initial_log_std": -0.7, "entropy_weight": 0.002})
+    ),
     "playground/go1-joystick-rough": Course(minutes=15, **_FOUR_LEGS),
     "playground/go1-getup": Course(minutes=15, measures=("return",), **_LEGS),
     "playground/leap-cube-rotate-z": Course(minutes=15, measures=("return",)),
