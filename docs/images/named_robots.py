@@ -36,6 +36,7 @@ class Take:
 TAKES = {
     "go1-joystick-flat": Take(1.6, 2.0, 0.5),
     "g1-joystick-flat": Take(2.2, 2.0, 0.8, {"pushed": False}),
+    "t1-joystick-flat": Take(2.2, 2.0, 0.8, {"pushed": False}),
     "spot-flat": Take(2.4, 2.0, 0.7),
     "panda-pick-cube": Take(1.7, 0.0, 3.0),
 }
