@@ -138,7 +138,7 @@ COURSES: dict[Robot, Course] = {
     "playground/spot-flat": Course(minutes=15, **{**_FOUR_LEGS, "rewards": _SPOT}),
     "playground/t1-joystick-flat": Course(
         minutes=15,
-        # Its servos are soft: with less noise than this it stands, and never takes a step.
+        # Its servos are soft: with the G1's noise, 0.15 rad, it does not learn to step.
         **_humanoid({"initial_log_std": -1.0}),
     ),
     "playground/berkeley-joystick-flat": Course(
