@@ -31,6 +31,8 @@ class Course:
     """A measure to the value that it reaches."""
     elsewhere: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     """Options of the task with which the last policies are measured, too, by a name."""
+    most_simulations: int = 256
+    """Of the peer: it has a model for each, 50 MB of a Go1, and machines of 24 GB have to do."""
 
     def more_is_better(self, measure: str) -> bool:
         """Whether a larger value is better; of an error a smaller one is."""
@@ -142,9 +144,19 @@ COURSES: dict[Robot, Course] = {
         **_humanoid({"initial_log_std": -1.0}),
     ),
     "playground/berkeley-joystick-flat": Course(
-        minutes=15, **_humanoid({"initial_log_std": -0.7, "entropy_weight": 0.002})
+        minutes=15,
+        # A model has 110 MB.
+        most_simulations=128,
+        **_humanoid({"initial_log_std": -0.7, "entropy_weight": 0.002}),
     ),
     "playground/go1-joystick-rough": Course(minutes=15, **_FOUR_LEGS),
-    "playground/go1-getup": Course(minutes=15, measures=("return",), **_LEGS),
+    "playground/go1-getup": Course(
+        minutes=15,
+        measures=("return",),
+        # With its own, a robot that lies upright is content: to stand is worth a tenth more.
+        rewards={"torso_height_weight": 5.0},
+        task_options=_LEGS["task_options"],
+        ppo={**_LEGS["ppo"], "entropy_weight": 0.008},
+    ),
     "playground/leap-cube-rotate-z": Course(minutes=15, measures=("return",)),
 }

@@ -43,8 +43,6 @@ Part: TypeAlias = Literal["learning", "peer", "robustness"]
 #: The task whose policies are tried in other worlds, and how they are trained.
 SHIFTED = "playground/go1-joystick-flat"
 RANDOMISED = "worldline, domain playground"
-#: EnvPool has a model for each simulation, 50 MB of a Go1: 512 of them need 26 GB.
-MOST_SIMULATIONS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +153,7 @@ def plan(
 def peer_settings(task: Robot, course: Course) -> Settings:
     """Ours, with as many steps in an update, of no more simulations than EnvPool has room for."""
     ours = our_settings(task, **course.ppo)
-    fewer = math.ceil(ours.num_envs / MOST_SIMULATIONS)
+    fewer = math.ceil(ours.num_envs / course.most_simulations)
     return dataclasses.replace(
         ours, num_envs=ours.num_envs // fewer, num_steps=ours.num_steps * fewer
     )
