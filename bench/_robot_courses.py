@@ -153,7 +153,7 @@ COURSES: dict[Robot, Course] = {
     "playground/go1-getup": Course(
         minutes=15,
         measures=("return",),
-        # With its own, a robot that lies upright is content: to stand is worth a tenth more.
+        # With its own, robots turn upright and lie. With this they tilt: no good course yet.
         rewards={"torso_height_weight": 5.0},
         task_options=_LEGS["task_options"],
         ppo={**_LEGS["ppo"], "entropy_weight": 0.008},
